@@ -1,0 +1,3 @@
+"""Paperclip: a control plane for teams of AI agents."""
+
+__version__ = "0.1.0"

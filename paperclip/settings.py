@@ -1,0 +1,331 @@
+"""Settings, read from the environment; the defaults run on a laptop.
+
+docs/operating.md lists the variables. Two profiles: the default one serves plain http on loopback,
+PAPERCLIP_PROFILE=production expects TLS in front and lets adapters call the public internet only.
+"""
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from csp.constants import NONE, SELF
+from environs import Env, EnvError
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+from paperclip import postgres
+
+env = Env()
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+PROFILE = env.str("PAPERCLIP_PROFILE", "laptop")
+if PROFILE not in ("laptop", "production"):
+    raise EnvError("PAPERCLIP_PROFILE is laptop or production.")
+PRODUCTION = PROFILE == "production"
+
+DEBUG = env.bool("DEBUG", False)
+
+# --- The instance ---------------------------------------------------------------------------------
+
+DATA_DIR = Path(env.str("PAPERCLIP_DATA_DIR", str(BASE_DIR / ".data"))).expanduser().absolute()
+HOST = env.str("PAPERCLIP_HOST", "127.0.0.1")
+PORT = env.int("PAPERCLIP_PORT", 8000)
+BASE_URL = env.str(
+    "PAPERCLIP_BASE_URL",
+    f"http://{'127.0.0.1' if HOST in ('0.0.0.0', '::', '') else HOST}:{PORT}",  # noqa: S104
+).rstrip("/")
+DEMO = env.bool("PAPERCLIP_DEMO", not PRODUCTION)
+WEB_WORKERS = env.int("PAPERCLIP_WEB_WORKERS", 1)
+SHIFTS = env.int("PAPERCLIP_SHIFTS", 1)
+ADMIN_EMAIL = env.str("PAPERCLIP_ADMIN_EMAIL", "")
+ADMIN_PASSWORD = env.str("PAPERCLIP_ADMIN_PASSWORD", "")
+
+# Hosts and networks beyond the public internet that adapters may call. On a laptop the loopback
+# is open, so that a local model server works at once.
+OUTBOUND_ALLOW: list[str] = env.list(
+    "PAPERCLIP_OUTBOUND_ALLOW", [] if PRODUCTION else ["127.0.0.0/8", "::1/128", "localhost"]
+)
+
+
+def _kept_secret_key(path: Path) -> str:
+    """Returns the key kept at `path`; makes one, readable by its owner only, when there is none."""
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        pass
+    key = secrets.token_urlsafe(50)
+    postgres.make_data_dir(path.parent)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(key + "\n")
+    try:
+        # link() refuses to replace: of two processes that start at once, one key wins for both.
+        os.link(draft, path)
+    except FileExistsError:
+        return path.read_text().strip()
+    finally:
+        draft.unlink()
+    return key
+
+
+SECRET_KEY = env.str("SECRET_KEY", "") or _kept_secret_key(DATA_DIR / "secret-key")
+SECRET_KEY_FALLBACKS: list[str] = env.list("SECRET_KEY_FALLBACKS", [])
+
+# --- Applications ---------------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "paperclip",
+    "billing",
+    "issues",
+    "agents",
+    "companies",
+    "django_q",
+    "django_htmx",
+    "csp",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "paperclip.urls"
+WSGI_APPLICATION = "paperclip.wsgi.application"
+
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+# --- Database -------------------------------------------------------------------------------------
+
+PG_DIR = DATA_DIR / "pg"
+DATABASE_URL = env.str("DATABASE_URL", "")
+# Where LISTEN and session locks go when a pooler stands between; the same server otherwise.
+DATABASE_DIRECT_URL = env.str("DATABASE_DIRECT_URL", "") or DATABASE_URL
+
+
+def _database(url: str, pg_dir: Path) -> dict[str, Any]:
+    """Returns Django's settings of the PostgreSQL at `url`, or of the embedded one at `pg_dir`."""
+    options: dict[str, Any] = {}
+    if url:
+        try:
+            options = dict(conninfo_to_dict(url))
+        except ProgrammingError:
+            raise EnvError("DATABASE_URL is not the address of a PostgreSQL database.") from None
+    web_timeout = env.int("PAPERCLIP_STATEMENT_TIMEOUT_SECONDS", 0)
+    if web_timeout:
+        given = options.get("options") or ""
+        timeouts = (
+            f"-c statement_timeout={web_timeout}s"
+            f" -c lock_timeout={web_timeout}s"
+            f" -c idle_in_transaction_session_timeout={2 * web_timeout}s"
+        )
+        options["options"] = f"{given} {timeouts}".strip()
+    options.setdefault("application_name", env.str("PAPERCLIP_PROCESS", "paperclip"))
+    options.setdefault("connect_timeout", 5)
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": options.pop("dbname", None) or "paperclip",
+        "USER": options.pop("user", None) or ("" if url else postgres.USER),
+        "PASSWORD": options.pop("password", None) or "",
+        "HOST": options.pop("host", None) or ("" if url else str(postgres.socket_dir(pg_dir))),
+        "PORT": str(options.pop("port", None) or ""),
+        "OPTIONS": options,
+        # Threads and workers live long: a connection each, checked before use, is several times
+        # cheaper than one a request.
+        "CONN_MAX_AGE": None,
+        "CONN_HEALTH_CHECKS": True,
+        # A pooler in transaction mode cannot keep a server-side cursor.
+        "DISABLE_SERVER_SIDE_CURSORS": bool(url and env.str("DATABASE_DIRECT_URL", "")),
+    }
+
+
+DATABASES = {"default": _database(DATABASE_URL, PG_DIR)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- Background work ------------------------------------------------------------------------------
+
+# At least once is all that a queue gives: every task is short, may come twice, takes ids only and
+# returns None. What must happen exactly once is decided by rows of our own.
+Q_CLUSTER: dict[str, Any] = {
+    # The name salts the signature of queued tasks: a new name would drop them without a word.
+    "name": "default",
+    "workers": 2,
+    # Longer than any task may take, so that the time-out never fires in a healthy instance: a
+    # worker that is killed while it hands over a result can block the result queue of all.
+    "timeout": 30,
+    # Counted from the moment a task is taken off the table, also while it waits in memory, so it
+    # must exceed several time-outs or a task runs twice at the same time.
+    "retry": 600,
+    # The defaults repeat a failing task for ever; retries with back-off live in our own tables.
+    "max_attempts": 1,
+    "ack_failures": True,
+    # Nothing waits in a cluster's memory that another cluster, or the next start, could do.
+    "bulk": 1,
+    "queue_limit": 2,
+    # The tasks are no hurry (wakes go by NOTIFY): one look a second keeps an idle cluster cheap.
+    "poll": 1,
+    "guard_cycle": 1,
+    # Missed minutes are not made up for: each task looks at the state of now.
+    "catch_up": False,
+    "recycle": 500,
+    # Keeping every success would lock all kept rows at each save.
+    "save_limit": 50,
+    "label": "Background tasks",
+    "log_level": "WARNING",
+    "ALT_CLUSTERS": {
+        # Each worker of this cluster carries one shift, for hours.
+        "dispatch": {
+            "workers": SHIFTS,
+            "queue_limit": 1,
+            # A shift ends by itself; a time-out would cut live runs.
+            "timeout": None,
+            # Longer than any shift. A bell that is lost rings again by the minute's schedule.
+            "retry": 86_400,
+            "recycle": 1,
+            # Only the cluster that carries a schedule's name may fire it.
+            "scheduler": True,
+        },
+    },
+}
+REDIS_URL = env.str("REDIS_URL", "")
+if REDIS_URL:
+    Q_CLUSTER["redis"] = REDIS_URL
+else:
+    Q_CLUSTER["orm"] = "default"
+
+# --- People ---------------------------------------------------------------------------------------
+
+AUTH_USER_MODEL = "companies.User"
+LOGIN_URL = "/sign-in"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/sign-in"
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.Argon2PasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+    "django.contrib.auth.hashers.ScryptPasswordHasher",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 10},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+
+# --- Security -------------------------------------------------------------------------------------
+
+_base = urlsplit(BASE_URL)
+ALLOWED_HOSTS: list[str] = env.list(
+    "PAPERCLIP_ALLOWED_HOSTS",
+    [_base.hostname or "localhost"]
+    + ([] if PRODUCTION else ["localhost", "127.0.0.1", "[::1]", *([HOST] if HOST else [])]),
+)
+CSRF_TRUSTED_ORIGINS = [f"{_base.scheme}://{_base.netloc}"]
+
+# Two instances on one machine share a host name, and cookies know no ports.
+_cookie_suffix = "" if PRODUCTION else f"_{PORT}"
+SESSION_COOKIE_NAME = f"{'__Host-' if PRODUCTION else ''}paperclip_session{_cookie_suffix}"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = PRODUCTION
+SESSION_COOKIE_AGE = 14 * 24 * 3600
+CSRF_COOKIE_NAME = f"{'__Host-' if PRODUCTION else ''}paperclip_csrf{_cookie_suffix}"
+CSRF_COOKIE_HTTPONLY = True
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SECURE = PRODUCTION
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+if PRODUCTION:
+    SECURE_SSL_REDIRECT = env.bool("PAPERCLIP_SSL_REDIRECT", True)
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_HSTS_SECONDS = 365 * 24 * 3600
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+    SECURE_HSTS_PRELOAD = True
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "object-src": [NONE],
+        "base-uri": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    },
+}
+
+# --- The rest -------------------------------------------------------------------------------------
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "/static/"
+STATIC_ROOT = Path(env.str("PAPERCLIP_STATIC_ROOT", str(BASE_DIR / "staticfiles")))
+STORAGES: dict[str, dict[str, Any]] = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": (
+            "whitenoise.storage.CompressedManifestStaticFilesStorage"
+            if PRODUCTION
+            else "django.contrib.staticfiles.storage.StaticFilesStorage"
+        )
+    },
+}
+# On a laptop files are served from where they lie: no collecting, an edit shows on reload.
+WHITENOISE_USE_FINDERS = not PRODUCTION
+WHITENOISE_AUTOREFRESH = DEBUG
+
+DATA_UPLOAD_MAX_MEMORY_SIZE = 10 * 1024 * 1024
+EMAIL_BACKEND = env.str("EMAIL_BACKEND", "django.core.mail.backends.console.EmailBackend")
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(levelname)s %(name)s: %(message)s"}},
+    "handlers": {
+        "stderr": {"class": "logging.StreamHandler", "stream": sys.stderr, "formatter": "line"}
+    },
+    "root": {"handlers": ["stderr"], "level": env.str("PAPERCLIP_LOG_LEVEL", "INFO")},
+    "loggers": {
+        "django.request": {"level": "ERROR"},
+        "django-q": {"level": "WARNING"},
+        "httpx": {"level": "WARNING"},
+    },
+}

@@ -1,0 +1,15 @@
+"""The settings of the tests: the product's own, on a database that may be lost."""
+
+from paperclip import postgres
+from paperclip.settings import *  # noqa: F403
+from paperclip.settings import DATA_DIR, DATABASE_URL, DATABASES
+
+# Settings are read before any fixture runs, so the place of the socket must follow from the path.
+TEST_PG_DIR = DATA_DIR / "test-pg"
+if not DATABASE_URL:
+    DATABASES["default"]["HOST"] = str(postgres.socket_dir(TEST_PG_DIR))
+
+SECRET_KEY = "a key for tests only"
+# Signing in is not what most tests are about; the real hasher takes 50 ms each time.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
