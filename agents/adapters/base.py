@@ -1,0 +1,289 @@
+"""The one file that an adapter imports: what it is handed, what it says, how it fails.
+
+An adapter knows no models and no Django. It gets a `Brief` (plain data), yields plain events
+and raises `AdapterError`. The engine turns events into rows, pages and money.
+Read next: `agents/adapters/openai.py` for a short complete example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+class Code(StrEnum):
+    """Why a run did not succeed. `agents/outcomes.py` says what each means and what to do."""
+
+    CONFIG_INVALID = "config_invalid"  # the configuration cannot work as it stands
+    NOT_INSTALLED = "not_installed"  # the command is not on this machine
+    AUTH_FAILED = "auth_failed"  # 401, 403, not logged in
+    MODEL_NOT_FOUND = "model_not_found"
+    BAD_REQUEST = "bad_request"  # the provider refuses the request as such
+    CONTEXT_TOO_LONG = "context_too_long"
+    QUOTA_EXHAUSTED = "quota_exhausted"  # money or plan used up: waiting alone does not help
+    RATE_LIMITED = "rate_limited"  # 429, with Retry-After where given
+    PROVIDER_OVERLOADED = "provider_overloaded"  # 5xx, 529
+    CONNECT_FAILED = "connect_failed"  # nothing was sent
+    ADDRESS_REFUSED = "address_refused"  # the outbound policy forbids this address
+    STREAM_BROKEN = "stream_broken"  # reset or cut in the middle of an answer
+    TRUNCATED_OUTPUT = "truncated_output"  # the token limit cut the answer
+    REFUSED = "refused"  # the model or its filter declined
+    TIMED_OUT = "timed_out"  # wall clock
+    IDLE = "idle_timeout"  # no sign of life for too long
+    OUTPUT_LIMIT = "output_limit"  # more output than allowed
+    TURN_LIMIT = "turn_limit"  # more model turns than allowed
+    EXIT_NONZERO = "exit_nonzero"
+    BAD_RESULT = "bad_result"  # the result does not follow the result protocol
+    SIMULATED = "simulated_failure"  # the demo agent, failing on purpose
+    CANCELLED = "cancelled"
+    LOST = "lost"  # the worker that carried the run is gone
+    BUDGET = "budget_exhausted"
+    INTERNAL = "internal_error"  # a fault of ours
+
+
+class AdapterError(Exception):
+    """A run ends without success, with a reason that people can act on.
+
+    `retry_after` is in seconds, as the provider asked. `acted` is true when something outside
+    may already have changed, so that nothing may be repeated blindly.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        acted: bool = False,
+        detail: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retry_after = retry_after
+        self.acted = acted
+        self.detail = dict(detail or {})
+
+
+# --- what an adapter says ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first sign of life: the model or command that answers, the session it continues."""
+
+    model: str = ""
+    session_id: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of output, in order. Raw: the writer cleans NUL and broken UTF-8, the page escapes."""
+
+    text: str
+    channel: Literal["answer", "thinking", "stdout", "stderr"] = "answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something the agent does: a tool call or a command. Sent twice, `start` then `end`."""
+
+    id: str
+    name: str
+    phase: Literal["start", "end"]
+    input: Mapping[str, Any] | None = None
+    output: str = ""
+    is_error: bool = False
+    duration_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one model call used, normalised (see docs/adapters.md, "Usage").
+
+    `input_tokens` is the total and includes cached and cache-written tokens; `output_tokens`
+    is the total and includes reasoning. `cost_micros` is what the provider itself charged, in
+    micro-dollars, None when it did not say. `call` numbers the calls of a run from 1 and makes
+    the booking idempotent: the same number again is the same call.
+    """
+
+    call: int
+    provider: str
+    model: str
+    input_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_micros: int | None = None
+    source: Literal["reported", "estimated", "none"] = "reported"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a run that went well, and what it amounts to.
+
+    `status` is a wish for the issue (None: the engine decides by the agent's policy);
+    `summary` becomes the closing comment unless the agent already wrote its own.
+    """
+
+    summary: str = ""
+    status: Literal["done", "in_review", "blocked", "in_progress", "cancelled"] | None = None
+    result: Mapping[str, Any] = field(default_factory=dict)
+    session_id: str = ""
+    awaiting_callback: bool = False  # 202: the run goes on elsewhere and reports by itself
+
+
+Event = Started | Text | Step | Usage | Done
+
+
+# --- what an adapter is handed -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One entry of the issue's thread. `role` is `self` for the agent's own words."""
+
+    role: Literal["operator", "agent", "self", "system"]
+    author: str
+    body: str
+    at: str  # ISO 8601, UTC
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The issue, as an agent needs to know it. All of it is data, never instructions of ours."""
+
+    id: str
+    identifier: str
+    title: str
+    description: str
+    status: str
+    priority: str
+    project: str = ""
+    goal: str = ""
+    ancestors: Sequence[str] = ()  # "ACM-3 Title", nearest first
+    children: Sequence[str] = ()  # "ACM-9 done Title"
+    on_finish: Literal["done", "in_review"] = "in_review"  # what an answer without tools means
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool a chat model may call; `parameters` is a JSON Schema object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    acts: bool = True  # it changes something, so the run may not be replayed after it
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    text: str
+    is_error: bool = False
+    closes: bool = False  # the agent has reported; the run may end after this turn
+
+
+class CallTool(Protocol):
+    def __call__(self, name: str, arguments: Mapping[str, Any]) -> Awaitable[ToolResult]: ...
+
+
+class GrantCall(Protocol):
+    """Asked before each model call with the worst case; raises AdapterError(BUDGET) to end."""
+
+    def __call__(
+        self, *, provider: str, model: str, input_tokens: int, max_output_tokens: int
+    ) -> Awaitable[None]: ...
+
+
+async def no_tools(name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    return ToolResult(f"unknown tool {name}", is_error=True)
+
+
+async def always_granted(
+    *, provider: str, model: str, input_tokens: int, max_output_tokens: int
+) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """Everything a run knows when it starts. Plain data; secrets are already resolved."""
+
+    run_id: str
+    agent_id: str
+    company_id: str
+    agent_name: str
+    company_name: str
+    reason: str  # wake reason, see docs/api.md
+    config: Mapping[str, Any]  # validated by the adapter's own `Config`
+    attempt: int = 1
+    instructions: str = ""  # the operator's instructions to the agent, Markdown
+    task: Task | None = None
+    thread: Sequence[Message] = ()  # oldest first
+    payload: Mapping[str, Any] = field(default_factory=dict)  # PAPERCLIP_WAKE_PAYLOAD_JSON
+    env: Mapping[str, str] = field(default_factory=dict)  # PAPERCLIP_* and what was bound
+    secrets: Mapping[str, str] = field(default_factory=dict)  # name -> value, of this agent
+    api_url: str = ""
+    api_key: str = ""  # the run's own token
+    run_dir: str = ""  # an empty folder of this run's own, 0700
+    workspace: str = ""  # the folder the operator set, or ""
+    session: Mapping[str, Any] = field(default_factory=dict)
+    tools: Sequence[ToolSpec] = ()
+    call_tool: CallTool = no_tools
+    grant_call: GrantCall = always_granted
+
+
+class Config(BaseModel):
+    """Base of every adapter's configuration: camelCase on the wire, unknown keys refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", alias_generator=to_camel, populate_by_name=True, str_max_length=20_000
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of "test this configuration"."""
+
+    name: str
+    ok: bool
+    message: str
+    hint: str = ""
+
+
+class Adapter(Protocol):
+    """What a file in this folder provides. One instance serves all runs of a process."""
+
+    type: ClassVar[str]
+    label: ClassVar[str]
+    description: ClassVar[str]
+    Config: ClassVar[type[Config]]
+    retry_safe: ClassVar[bool]  # may a lost run simply be started again?
+    uses_tools: ClassVar[bool]  # does the engine hand it the issue's tools?
+    simulated: ClassVar[bool]
+
+    def run(self, brief: Brief) -> AsyncIterator[Event]:
+        """Yield events until `Done`; raise AdapterError otherwise.
+
+        Cancellation is asyncio's: clean up (sockets, process trees) in `finally`.
+        """
+        ...
+
+    async def test(self, config: Config, secrets: Mapping[str, str]) -> list[Check]:
+        """Really call out and explain what happened, line by line. Never raises for a bad answer."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release pools and clients at shutdown."""
+        ...
+
+
+OnProgress = Callable[[str], None]

@@ -1,0 +1,185 @@
+"""What it cost (the ledger) and what that means (budgets and running totals).
+
+All money is integer micro-dollars (1 USD = 1,000,000); prices are integer pico-dollars a token
+(1e-12 USD), multiplied exactly and rounded once, half up, when an event is booked.
+Read next: `ledger.py`.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from agents.models import Agent
+from companies.ids import new_id
+from companies.models import Company, TenantQuerySet
+
+
+class CostEvent(models.Model):
+    """One booked cost. Append-only; a correction is a new row. Partitioned by `occurred_at`."""
+
+    class CostStatus(models.TextChoices):
+        REPORTED = "reported"  # the provider said what it charged
+        ESTIMATED = "estimated"  # tokens times a price
+        UNPRICED = "unpriced"  # no price is known; cost_micros is null, never 0
+
+    class BillingType(models.TextChoices):
+        METERED = "metered_api"
+        SUBSCRIPTION = "subscription_included"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    company = models.ForeignKey(Company, on_delete=models.DO_NOTHING, related_name="+")
+    agent = models.ForeignKey(Agent, on_delete=models.DO_NOTHING, related_name="+")
+    issue_id = models.UUIDField(null=True)
+    project_id = models.UUIDField(null=True)
+    goal_id = models.UUIDField(null=True)
+    run_id = models.UUIDField(null=True)
+    billing_code = models.CharField(max_length=80, blank=True)
+    provider = models.CharField(max_length=60)
+    biller = models.CharField(max_length=60, blank=True)
+    billing_type = models.CharField(
+        max_length=24, choices=BillingType, default=BillingType.METERED
+    )
+    model = models.CharField(max_length=120)
+    input_tokens = models.BigIntegerField(default=0)
+    cache_read_tokens = models.BigIntegerField(default=0)
+    cache_write_tokens = models.BigIntegerField(default=0)
+    cache_write_1h_tokens = models.BigIntegerField(default=0)
+    output_tokens = models.BigIntegerField(default=0)
+    reasoning_tokens = models.BigIntegerField(default=0)
+    usage_source = models.CharField(max_length=10, default="reported")
+    cost_micros = models.BigIntegerField(null=True)
+    cost_status = models.CharField(max_length=10, choices=CostStatus)
+    price_source = models.CharField(max_length=20, blank=True)
+    price_version = models.CharField(max_length=40, blank=True)
+    reverses_id = models.UUIDField(null=True)
+    note = models.CharField(max_length=500, blank=True)
+    occurred_at = models.DateTimeField()
+    recorded_at = models.DateTimeField()
+
+    objects = TenantQuerySet["CostEvent"].as_manager()
+
+    class Meta:
+        ordering = ["-occurred_at", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.cost_micros}"
+
+
+class CostKey(models.Model):
+    """The idempotency of the ledger: one key, one event. Written with the event, kept apart
+    because a unique rule of a partitioned table must contain the partition's column."""
+
+    pk = models.CompositePrimaryKey("company_id", "key")
+    company_id = models.UUIDField()
+    key = models.CharField(max_length=200)
+    fingerprint = models.CharField(max_length=64)
+    event_id = models.UUIDField()
+    created_at = models.DateTimeField()
+
+
+class ModelPrice(models.Model):
+    """An operator's own price of a model; beats the bundled ones. Pico-dollars a token."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    company = models.ForeignKey(Company, on_delete=models.CASCADE, related_name="prices")
+    provider = models.CharField(max_length=60, blank=True, help_text="Empty: any provider.")
+    model = models.CharField(max_length=120)
+    input_pico = models.BigIntegerField()
+    output_pico = models.BigIntegerField()
+    cache_read_pico = models.BigIntegerField(null=True, blank=True)
+    cache_write_pico = models.BigIntegerField(null=True, blank=True)
+    effective_at = models.DateTimeField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = TenantQuerySet["ModelPrice"].as_manager()
+
+    class Meta:
+        ordering = ["model", "-effective_at", "id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["company", "provider", "model", "effective_at"],
+                name="one_price_a_model_and_moment",
+            ),
+            models.CheckConstraint(
+                condition=Q(input_pico__gte=0, output_pico__gte=0), name="prices_not_negative"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.model
+
+
+class Scope(models.TextChoices):
+    AGENT = "agent"
+    PROJECT = "project"
+    COMPANY = "company"
+
+
+class Window(models.TextChoices):
+    MONTH = "month", "calendar month (UTC)"
+    LIFETIME = "lifetime"
+
+
+class Budget(models.Model):
+    """A limit that an operator set."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    company = models.ForeignKey(Company, on_delete=models.CASCADE, related_name="budgets")
+    scope = models.CharField(max_length=8, choices=Scope)
+    scope_id = models.UUIDField()
+    window = models.CharField(max_length=8, choices=Window, default=Window.MONTH)
+    limit_micros = models.BigIntegerField()
+    warn_percent = models.PositiveSmallIntegerField(default=80)
+    is_hard = models.BooleanField(default=True, help_text="Reached: the agents are held.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = TenantQuerySet["Budget"].as_manager()
+
+    class Meta:
+        ordering = ["scope", "created_at", "id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["scope", "scope_id", "window"], name="one_budget_a_scope_and_window"
+            ),
+            models.CheckConstraint(condition=Q(limit_micros__gte=0), name="budget_not_negative"),
+            models.CheckConstraint(
+                condition=Q(warn_percent__gte=1, warn_percent__lte=100), name="warn_percent_range"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.window}"
+
+
+class Spend(models.Model):
+    """The running total of one scope and period, changed in the transaction of each booking.
+
+    `period_start` is the first day of the month in UTC, or 1970-01-01 for a lifetime.
+    """
+
+    company = models.ForeignKey(Company, on_delete=models.CASCADE, related_name="+")
+    scope = models.CharField(max_length=8, choices=Scope)
+    scope_id = models.UUIDField()
+    window = models.CharField(max_length=8, choices=Window)
+    period_start = models.DateField()
+    spent_micros = models.BigIntegerField(default=0)
+    events = models.BigIntegerField(default=0)
+    unpriced_events = models.BigIntegerField(default=0)
+    updated_at = models.DateTimeField()
+
+    objects = TenantQuerySet["Spend"].as_manager()
+
+    class Meta:
+        ordering = ["scope", "scope_id", "window", "-period_start"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["scope", "scope_id", "window", "period_start"],
+                name="one_total_a_scope_and_period",
+            )
+        ]
+        indexes = [models.Index(fields=["company", "period_start"], name="spend_by_company")]
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.window} {self.period_start}"
