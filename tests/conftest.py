@@ -9,6 +9,8 @@ from django.db import connections
 
 from paperclip import postgres
 
+pytest_plugins = ["tests.cast"]
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[None]:
