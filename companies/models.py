@@ -18,7 +18,6 @@ from django.db.models.functions import Lower
 
 from companies.ids import new_id
 
-
 M = TypeVar("M", bound=models.Model)
 
 
@@ -76,6 +75,9 @@ class SignInLink(models.Model):
     used_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
+    def __str__(self) -> str:
+        return f"{self.user} until {self.expires_at:%Y-%m-%d %H:%M}"
+
 
 class Throttle(models.Model):
     """Attempts per key and window, shared by all instances. Swept when the window is over."""
@@ -88,6 +90,9 @@ class Throttle(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["key", "window_start"], name="one_throttle_a_window")
         ]
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.count}"
 
 
 class Company(models.Model):
@@ -336,3 +341,6 @@ class IdempotencyRecord(models.Model):
                 fields=["principal", "route", "key"], name="one_answer_an_idempotency_key"
             )
         ]
+
+    def __str__(self) -> str:
+        return f"{self.route} {self.key}"

@@ -1,0 +1,111 @@
+"""Who may do what: one kind of principal for people, agents and runs, one question `authorize`.
+
+Every object is loaded through the principal's company; what lies outside is "not found", so that
+nobody learns what exists elsewhere.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Literal
+
+from django.db.models import QuerySet
+
+from companies.activity import Actor
+from companies.errors import Forbidden, NotFound
+from companies.models import Company, Membership, User
+
+Kind = Literal["user", "agent", "run", "system"]
+Action = Literal["view", "operate", "manage", "work"]
+
+ROLES: dict[str, frozenset[Action]] = {
+    Membership.Role.VIEWER: frozenset({"view"}),
+    Membership.Role.OPERATOR: frozenset({"view", "operate"}),
+    Membership.Role.OWNER: frozenset({"view", "operate", "manage"}),
+}
+AGENT_MAY: frozenset[Action] = frozenset({"view", "work"})
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is calling, already proved. Agents and runs belong to exactly one company."""
+
+    kind: Kind
+    name: str = ""
+    user_id: uuid.UUID | None = None
+    agent_id: uuid.UUID | None = None
+    company_id: uuid.UUID | None = None
+    run_id: uuid.UUID | None = None
+    scopes: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> str:
+        """A short name for throttles and idempotency records."""
+        return f"{self.kind}:{self.run_id or self.agent_id or self.user_id or ''}"
+
+    @property
+    def actor(self) -> Actor:
+        if self.kind == "user":
+            return Actor("user", self.user_id, self.name)
+        if self.kind == "system":
+            return Actor("system", None, self.name)
+        return Actor("agent", self.agent_id, self.name, self.run_id)
+
+
+SYSTEM = Principal(kind="system", name="Paperclip")
+
+
+def for_user(user: User) -> Principal:
+    """The principal of a signed-in person."""
+    return Principal(kind="user", user_id=user.pk, name=str(user))
+
+
+def role(principal: Principal, company_id: uuid.UUID) -> str | None:
+    """A person's role in a company, None for a stranger."""
+    return (
+        Membership.objects.filter(company_id=company_id, user_id=principal.user_id)
+        .values_list("role", flat=True)
+        .first()
+    )
+
+
+def authorize(principal: Principal, action: Action, company_id: uuid.UUID) -> None:
+    """Let pass or raise: NotFound for a strange company, Forbidden for a missing right."""
+    if principal.kind == "system":
+        return
+    if principal.kind in ("agent", "run"):
+        if principal.company_id != company_id:
+            raise NotFound()
+        if action not in AGENT_MAY:
+            raise Forbidden("agent_forbidden", "An agent may not do this.")
+        return
+    held = role(principal, company_id)
+    if held is None:
+        raise NotFound()
+    if action == "work":
+        raise Forbidden("agents_only", "Only an agent does this.")
+    if action not in ROLES[held]:
+        raise Forbidden("role_forbidden", f"Your role ({held}) may not do this.")
+
+
+def companies(principal: Principal) -> QuerySet[Company]:
+    """The companies a principal can see, archived ones included, by name."""
+    if principal.kind == "system":
+        return Company.objects.all()
+    if principal.kind in ("agent", "run"):
+        return Company.objects.filter(id=principal.company_id)
+    return Company.objects.filter(memberships__user_id=principal.user_id)
+
+
+def company(principal: Principal, ref: str | uuid.UUID, action: Action = "view") -> Company:
+    """The company that `ref` (UUID or issue prefix) names. Raises NotFound or Forbidden."""
+    try:
+        wanted = {"id": ref if isinstance(ref, uuid.UUID) else uuid.UUID(ref)}
+    except (ValueError, AttributeError):
+        wanted = {"issue_prefix": str(ref).upper()[:8]}  # type: ignore[dict-item]
+    found = companies(principal).filter(**wanted).first()
+    if found is None:
+        raise NotFound("There is no such company.")
+    authorize(principal, action, found.id)
+    return found
