@@ -63,6 +63,8 @@ def for_user(user: User) -> Principal:
 
 def role(principal: Principal, company_id: uuid.UUID) -> str | None:
     """A person's role in a company, None for a stranger."""
+    if principal.user_id is None:
+        return None
     return (
         Membership.objects.filter(company_id=company_id, user_id=principal.user_id)
         .values_list("role", flat=True)
@@ -93,9 +95,11 @@ def companies(principal: Principal) -> QuerySet[Company]:
     """The companies a principal can see, archived ones included, by name."""
     if principal.kind == "system":
         return Company.objects.all()
-    if principal.kind in ("agent", "run"):
+    if principal.kind in ("agent", "run") and principal.company_id:
         return Company.objects.filter(id=principal.company_id)
-    return Company.objects.filter(memberships__user_id=principal.user_id)
+    if principal.kind == "user" and principal.user_id:
+        return Company.objects.filter(memberships__user_id=principal.user_id)
+    return Company.objects.none()
 
 
 def company(principal: Principal, ref: str | uuid.UUID, action: Action = "view") -> Company:

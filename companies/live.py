@@ -24,6 +24,7 @@ WAKE_CHANNEL = "paperclip_wake"  # payload: nothing
 CANCEL_CHANNEL = "paperclip_cancel"  # payload: a run's id
 LIVE_CHANNEL = "paperclip_live"  # payload: a JSON list of [company, topic, entity or null]
 SPACING_SECONDS = 0.04
+IDLE_SECONDS = 30.0  # after which the thread and its connection go
 MAX_PAYLOAD_BYTES = 7_000  # PostgreSQL refuses 8,000
 DATABASE = "default"
 
@@ -86,6 +87,7 @@ class Sender:
         self._plain: dict[tuple[str, str], None] = {}
         self._live: dict[Notice, None] = {}
         self._sending = False
+        self._closing = False
         self._thread: threading.Thread | None = None
 
     def put(self, channel: str, payload: str) -> None:
@@ -107,7 +109,17 @@ class Sender:
                     return False
         return True
 
+    def close(self) -> None:
+        """Send what is left and let go of the connection. A later notice opens it again."""
+        self.flush()
+        with self._ready:
+            thread, self._closing = self._thread, True
+            self._ready.notify_all()
+        if thread is not None:
+            thread.join(timeout=5)
+
     def _start(self) -> None:
+        self._closing = False
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="live-wire", daemon=True)
             self._thread.start()
@@ -116,8 +128,10 @@ class Sender:
     def _run(self) -> None:
         while True:
             with self._ready:
-                idle = not self._ready.wait_for(lambda: self._plain or self._live, timeout=30)
-                if idle:
+                self._ready.wait_for(
+                    lambda: self._plain or self._live or self._closing, timeout=IDLE_SECONDS
+                )
+                if not self._plain and not self._live:
                     self._thread = None
                     connections[DATABASE].close()
                     return
@@ -163,3 +177,8 @@ def _sender() -> Sender:
 def flush(timeout_seconds: float = 5.0) -> bool:
     """Wait until this process has sent all its notices. True when nothing is left."""
     return _sender().flush(timeout_seconds)
+
+
+def close() -> None:
+    """Send what is left and let go of this process's connection; for shutdown and tests."""
+    _sender().close()

@@ -7,6 +7,7 @@ import pytest
 from django.conf import settings
 from django.db import connections
 
+from companies import live
 from paperclip import postgres
 
 pytest_plugins = ["tests.cast"]
@@ -29,5 +30,7 @@ def postgres_server() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(postgres_server: None, django_db_setup: None) -> None:
+def django_db_setup(postgres_server: None, django_db_setup: None) -> Iterator[None]:
     """Django's test database, made on that server."""
+    yield
+    live.close()  # its connection would keep the database from being dropped

@@ -1,0 +1,32 @@
+"""Bearer tokens: what is kept, what is refused without asking the database."""
+
+import pytest
+
+from companies import keys
+
+
+@pytest.mark.parametrize("prefix", [keys.OPERATOR, keys.AGENT, keys.RUN])
+def test_a_minted_token_is_read_back(prefix: str) -> None:
+    minted = keys.mint(prefix)
+    parsed = keys.parse(minted.token)
+    assert parsed is not None
+    assert (parsed.prefix, parsed.lookup, parsed.digest) == (prefix, minted.lookup, minted.digest)
+    assert minted.digest == keys.digest(minted.token)
+
+
+def test_one_changed_letter_is_told_by_the_checksum() -> None:
+    token = keys.mint(keys.AGENT).token
+    position = len(token) - 20
+    other = "A" if token[position] != "A" else "B"
+    assert keys.parse(token[:position] + other + token[position + 1 :]) is None
+
+
+@pytest.mark.parametrize(
+    "token", ["", "pcb_", "xyz_abc", "Bearer pcb_x", "pcb_" + "a" * 200, "pcb_\x00", "pcb_é" * 9]
+)
+def test_what_is_no_token_is_none(token: str) -> None:
+    assert keys.parse(token) is None
+
+
+def test_two_tokens_never_share_a_lookup() -> None:
+    assert len({keys.mint(keys.RUN).lookup for _ in range(500)}) == 500
