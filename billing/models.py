@@ -77,6 +77,9 @@ class CostKey(models.Model):
     event_id = models.UUIDField()
     created_at = models.DateTimeField()
 
+    def __str__(self) -> str:
+        return self.key
+
 
 class ModelPrice(models.Model):
     """An operator's own price of a model; beats the bundled ones. Pico-dollars a token."""
