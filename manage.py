@@ -8,8 +8,15 @@ import sys
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "paperclip.settings")
     from django.core.management import execute_from_command_line
+    from environs import EnvError
 
-    execute_from_command_line(sys.argv)
+    from paperclip.postgres import PostgresError
+
+    try:
+        execute_from_command_line(sys.argv)
+    except (EnvError, PostgresError) as error:
+        # What the operator can put right is said in a sentence, not in a traceback.
+        sys.exit(f"Paperclip cannot start: {error}")
 
 
 if __name__ == "__main__":

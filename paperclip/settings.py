@@ -133,6 +133,7 @@ PG_DIR = DATA_DIR / "pg"
 DATABASE_URL = env.str("DATABASE_URL", "")
 # Where LISTEN and session locks go when a pooler stands between; the same server otherwise.
 DATABASE_DIRECT_URL = env.str("DATABASE_DIRECT_URL", "") or DATABASE_URL
+DIRECT_DSN = DATABASE_DIRECT_URL or postgres.dsn(PG_DIR, "paperclip")
 
 
 def _database(url: str, pg_dir: Path) -> dict[str, Any]:
@@ -297,7 +298,9 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 STATIC_URL = "/static/"
-STATIC_ROOT = Path(env.str("PAPERCLIP_STATIC_ROOT", str(BASE_DIR / "staticfiles")))
+STATIC_ROOT = (
+    Path(env.str("PAPERCLIP_STATIC_ROOT", str(BASE_DIR / "staticfiles"))) if PRODUCTION else None
+)
 STORAGES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {
@@ -308,8 +311,9 @@ STORAGES: dict[str, dict[str, Any]] = {
         )
     },
 }
-# On a laptop files are served from where they lie: no collecting, an edit shows on reload.
+# On a laptop files are served from where they lie, without collecting them first.
 WHITENOISE_USE_FINDERS = not PRODUCTION
+WHITENOISE_ALLOW_ALL_ORIGINS = False
 WHITENOISE_AUTOREFRESH = DEBUG
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = 10 * 1024 * 1024

@@ -1,0 +1,321 @@
+"""Django's WSGI handler inside an ASGI server.
+
+Ordinary requests run on a few long-lived threads, each with its own database connection: several
+times cheaper than Django's ASGI path, where every request pays for thread hops and a connection.
+Live streams never come here; `paperclip.asgi` sends them elsewhere.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any, Protocol, cast
+from urllib.parse import unquote_to_bytes
+
+from django.db import close_old_connections
+
+logger = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Environ = dict[str, Any]
+
+BODY_LIMIT_BYTES = 10 * 1024 * 1024
+_BODY_SECONDS = 60
+_IN_MEMORY_BYTES = 256 * 1024
+# A body up to this size leaves the thread in one piece; of a larger one, the reader sets the pace.
+_WHOLE_BYTES = 256 * 1024
+_PIECE_SECONDS = 30
+_HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "trailer"}
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class _Refused(Exception):
+    """The request is answered here, without Django."""
+
+    def __init__(self, status: int, code: str, sentence: str, *headers: tuple[bytes, bytes]):
+        super().__init__(sentence)
+        self.status = status
+        self.headers = headers
+        self.body = json.dumps({"error": sentence, "code": code, "details": {}}).encode()
+
+
+class _Gone(Exception):
+    """The reader has left."""
+
+
+class _Answer:
+    """What a WSGI application says through `start_response`."""
+
+    status = 500
+    headers: list[tuple[bytes, bytes]]
+
+    def start(
+        self, status: str, headers: list[tuple[str, str]], exc_info: object = None
+    ) -> Callable[[bytes], object]:
+        self.status = int(status.split(" ", 1)[0])
+        self.headers = [
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in headers
+            if name.lower() not in _HOP_BY_HOP
+        ]
+        return self._write
+
+    def _write(self, _: bytes) -> object:
+        raise RuntimeError("The write callable of old WSGI applications is not served.")
+
+
+class Bridge:
+    """An ASGI application that answers with a WSGI one.
+
+    `threads` requests run at a time and `waiting` more stand in line; whoever comes then hears
+    503 with Retry-After. A body over `BODY_LIMIT_BYTES` is 413.
+    """
+
+    def __init__(
+        self, application: Callable[..., Iterable[bytes]], *, threads: int = 4, waiting: int = 256
+    ) -> None:
+        self._application = application
+        self._threads = threads
+        self._limit = threads + waiting
+        self._inside = 0
+        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="request")
+
+    def close(self) -> None:
+        """Lets the running requests finish and ends the threads."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._place(), tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as body:
+                length = await _read_body(scope, receive, cast(IO[bytes], body))
+                environ = make_environ(scope, cast(IO[bytes], body), length)
+                await self._respond(environ, send)
+        except _Gone:
+            return
+        except _Refused as refused:
+            headers = [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(refused.body)).encode()),
+                *refused.headers,
+            ]
+            with contextlib.suppress(Exception):
+                await _send_whole(
+                    send, refused.status, headers, b"" if _is_head(scope) else refused.body
+                )
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        if self._inside >= self._limit:
+            raise _Refused(
+                503, "overloaded", "Too many requests wait; try again.", (b"retry-after", b"1")
+            )
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
+
+    async def _respond(self, environ: Environ, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        head_only = environ["REQUEST_METHOD"] == "HEAD"
+        left = False
+
+        async def deliver(message: Message) -> None:
+            nonlocal left
+            if left:
+                raise _Gone
+            try:
+                await send(message)
+            except Exception:
+                left = True
+                raise _Gone from None
+
+        def push(message: Message) -> None:
+            """Hands a piece over from the thread and waits until the reader has taken it."""
+            future = asyncio.run_coroutine_threadsafe(deliver(message), loop)
+            try:
+                future.result(_PIECE_SECONDS)
+            except TimeoutError:
+                future.cancel()
+                raise _Gone from None
+
+        work = loop.run_in_executor(self._pool, self._run, environ, head_only, push)
+        try:
+            # Shielded: the thread goes on when the reader leaves, so its place is held until then.
+            answer, rest = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            left = True
+            with contextlib.suppress(Exception):
+                await work
+            raise
+        if rest is not None:
+            with contextlib.suppress(_Gone):
+                await deliver(
+                    {
+                        "type": "http.response.start",
+                        "status": answer.status,
+                        "headers": answer.headers,
+                    }
+                )
+                await deliver({"type": "http.response.body", "body": rest})
+
+    def _run(
+        self, environ: Environ, head_only: bool, push: Callable[[Message], None]
+    ) -> tuple[_Answer, bytes | None]:
+        """Runs the application on a thread.
+
+        Returns its answer with the whole body, or with None when the body was pushed already.
+        """
+        answer = _Answer()
+        chunks: Iterable[bytes] | None = None
+        try:
+            chunks = self._application(environ, answer.start)
+            whole, rest = _take(chunks)
+            if rest is None:
+                return answer, b"" if head_only else whole
+            push(
+                {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
+            )
+            if not head_only:
+                push({"type": "http.response.body", "body": whole, "more_body": True})
+                for piece in rest:
+                    push({"type": "http.response.body", "body": piece, "more_body": True})
+            push({"type": "http.response.body", "body": b""})
+            return answer, None
+        finally:
+            try:
+                if chunks is None:
+                    # Django's own clean-up hangs on the end of a response that never came.
+                    close_old_connections()
+                elif hasattr(chunks, "close"):
+                    cast(_Closable, chunks).close()
+            except Exception:
+                logger.exception("A response could not be closed")
+
+
+def _take(chunks: Iterable[bytes]) -> tuple[bytes, Iterator[bytes] | None]:
+    """Splits a body into its beginning and an iterator over the rest; None when that was all."""
+    gathered: list[bytes] = []
+    size = 0
+    source = iter(chunks)
+    for chunk in source:
+        gathered.append(chunk)
+        size += len(chunk)
+        if size > _WHOLE_BYTES:
+            return b"".join(gathered), _pieces(source)
+    return b"".join(gathered), None
+
+
+def _pieces(source: Iterator[bytes]) -> Iterator[bytes]:
+    """Yields larger pieces: files come in 4 kB steps, and each hand-over costs a thread hop."""
+    piece = bytearray()
+    for chunk in source:
+        piece += chunk
+        if len(piece) >= _WHOLE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)
+
+
+async def _read_body(scope: Scope, receive: Receive, body: IO[bytes]) -> int:
+    """Copies the request's body into `body` and returns its length in bytes."""
+    too_large = _Refused(
+        413, "body_too_large", "The body is larger than 10 MB.", (b"connection", b"close")
+    )
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value[:20]) > BODY_LIMIT_BYTES:
+            raise too_large
+    length = 0
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _Gone
+                chunk = message.get("body", b"")
+                length += len(chunk)
+                if length > BODY_LIMIT_BYTES:
+                    raise too_large
+                body.write(chunk)
+                if not message.get("more_body", False):
+                    break
+    except TimeoutError:
+        raise _Refused(
+            408, "body_too_slow", "The body did not arrive in time.", (b"connection", b"close")
+        ) from None
+    body.seek(0)
+    return length
+
+
+def make_environ(scope: Scope, body: IO[bytes], length: int) -> Environ:
+    """Returns the WSGI environment (PEP 3333) of an ASGI request whose body has been read."""
+    raw_path = scope.get("raw_path")
+    path = unquote_to_bytes(raw_path.split(b"?", 1)[0]) if raw_path else scope["path"].encode()
+    server = scope.get("server") or ("localhost", 80)
+    client = scope.get("client") or ("", 0)
+    environ: Environ = {
+        "REQUEST_METHOD": scope["method"],
+        "SCRIPT_NAME": scope.get("root_path", ""),
+        "PATH_INFO": path.decode("latin-1"),
+        "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
+        "SERVER_NAME": str(server[0]),
+        "SERVER_PORT": str(server[1] or 80),
+        "REMOTE_ADDR": str(client[0]),
+        "REMOTE_PORT": str(client[1]),
+        "CONTENT_LENGTH": str(length),
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": scope.get("scheme", "http"),
+        "wsgi.input": body,
+        "wsgi.errors": _Errors(),
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+    }
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        if name == "content-type":
+            environ["CONTENT_TYPE"] = value
+        # A name with an underscore would pass for one with a hyphen, and Proxy for a setting.
+        elif name not in ("content-length", "transfer-encoding", "proxy") and "_" not in name:
+            key = "HTTP_" + name.upper().replace("-", "_")
+            if key in environ:
+                value = f"{environ[key]}{'; ' if name == 'cookie' else ','}{value}"
+            environ[key] = value
+    return environ
+
+
+class _Errors:
+    """`wsgi.errors`, by way of the log."""
+
+    def write(self, text: str) -> int:
+        if text.strip():
+            logger.error(text.rstrip())
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None: ...
+
+
+def _is_head(scope: Scope) -> bool:
+    return bool(scope["method"] == "HEAD")
+
+
+async def _send_whole(
+    send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,70 @@
+"""`manage.py doctor`: what stands, what does not, and what to do about it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+from paperclip import postgres
+from paperclip.boot import OLDEST_POSTGRES
+
+Finding = tuple[bool, str]
+
+
+class Command(BaseCommand):
+    help = "Checks this instance: settings, data folder, database, background work."
+    requires_system_checks: list[str] = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        embedded = nullcontext() if settings.DATABASE_URL else postgres.available(settings.PG_DIR)
+        with embedded:
+            findings = [finding for check in CHECKS for finding in check()]
+        for good, text in findings:
+            self.stdout.write(f"  {'ok  ' if good else 'FAIL'}  {text}")
+        failed = sum(not good for good, _ in findings)
+        if failed:
+            raise CommandError(f"{failed} of {len(findings)} checks failed.")
+
+
+def _data_folder() -> Iterator[Finding]:
+    mode = settings.DATA_DIR.stat().st_mode & 0o777
+    yield not mode & 0o066, f"data folder {settings.DATA_DIR} is private (mode {mode:o})"
+    key = settings.DATA_DIR / "secret-key"
+    if key.exists():
+        mode = key.stat().st_mode & 0o777
+        yield mode == 0o600, f"the kept secret key is readable by its owner only (mode {mode:o})"
+
+
+def _database() -> Iterator[Finding]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('server_version'), current_setting('fsync')")
+        version, fsync = cursor.fetchone()
+        major = int(version.split(".")[0])
+        yield major >= OLDEST_POSTGRES, f"PostgreSQL {version}"
+        yield fsync == "on", f"committed work survives a power cut (fsync {fsync})"
+    executor = MigrationExecutor(connection)
+    waiting = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    yield not waiting, f"{len(waiting)} migrations wait"
+
+
+def _background() -> Iterator[Finding]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM django_q_ormq")
+        queued = cursor.fetchone()[0]
+        yield queued < 1000, f"{queued} background tasks wait"
+        cursor.execute(
+            "SELECT name, round(extract(epoch FROM now() - beat_at))::int FROM agents_beacon"
+            " ORDER BY name"
+        )
+        for name, age in cursor.fetchall():
+            yield age < 180, f"cluster {name}: last sign of life {age} s ago"
+        cursor.execute("SELECT count(*) FROM agents_worker WHERE lease_expires_at > now()")
+        shifts = cursor.fetchone()[0]
+        yield shifts > 0, f"{shifts} shifts carry runs"
+
+
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_data_folder, _database, _background)
