@@ -84,7 +84,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of output, in order. Raw: the writer cleans NUL and broken UTF-8, the page escapes."""
+    """A piece of output, in order. Raw: the writer cleans NUL and bad UTF-8, the page escapes."""
 
     text: str
     channel: Literal["answer", "thinking", "stdout", "stderr"] = "answer"
@@ -213,6 +213,10 @@ async def always_granted(
     return None
 
 
+def ignore_usage(usage: Usage) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Brief:
     """Everything a run knows when it starts. Plain data; secrets are already resolved."""
@@ -239,6 +243,9 @@ class Brief:
     tools: Sequence[ToolSpec] = ()
     call_tool: CallTool = no_tools
     grant_call: GrantCall = always_granted
+    # Called, without waiting, with the use of a model call that was cut short by cancellation:
+    # nothing can be yielded then, yet the provider bills what it generated.
+    book_usage: Callable[[Usage], None] = ignore_usage
 
 
 class Config(BaseModel):
@@ -247,6 +254,10 @@ class Config(BaseModel):
     model_config = ConfigDict(
         extra="forbid", alias_generator=to_camel, populate_by_name=True, str_max_length=20_000
     )
+
+    def secret_names(self) -> set[str]:
+        """Names of the secrets that a run with this configuration will ask for."""
+        return set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +289,7 @@ class Adapter(Protocol):
         ...
 
     async def test(self, config: Config, secrets: Mapping[str, str]) -> list[Check]:
-        """Really call out and explain what happened, line by line. Never raises for a bad answer."""
+        """Really call out and explain what happened, line by line; a bad answer is a line too."""
         ...
 
     async def aclose(self) -> None:

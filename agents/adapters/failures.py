@@ -66,7 +66,9 @@ BY_PHRASE: tuple[tuple[re.Pattern[str], Code], ...] = (
         Code.CONTEXT_TOO_LONG,
     ),
     (
-        re.compile(r"credit balance|insufficient (?:balance|quota|credits)|exceeded your current", re.I),
+        re.compile(
+            r"credit balance|insufficient (?:balance|quota|credits)|exceeded your current", re.I
+        ),
         Code.QUOTA_EXHAUSTED,
     ),
     (
@@ -182,9 +184,7 @@ def from_transport(error: httpx.HTTPError, host: str) -> CallFailed:
             retryable=True,
         )
     what = str(error) or type(error).__name__
-    return CallFailed(
-        Code.STREAM_BROKEN, f"The connection to {host} broke: {what}", retryable=True
-    )
+    return CallFailed(Code.STREAM_BROKEN, f"The connection to {host} broke: {what}", retryable=True)
 
 
 def error_words(parsed: Any) -> tuple[list[str], str]:

@@ -1,0 +1,379 @@
+"""Any program as an agent: it gets the work on standard input and reports by a JSON object.
+
+An argument list, never a shell string. The environment is made from nothing: what a program
+needs to start, the run's own facts, and what the operator bound to the agent.
+Read next: `agents/adapters/results.py` for the result protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import orjson
+from pydantic import Field, StringConstraints, ValidationError, field_validator
+
+from agents.adapters import failures, fields, results
+from agents.adapters.base import (
+    AdapterError,
+    Brief,
+    Check,
+    Code,
+    Config,
+    Done,
+    Event,
+    Started,
+    Text,
+)
+from agents.adapters.child import Child
+from agents.adapters.proctree import POLL_SECONDS, Tree
+
+DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+DRAIN_SECONDS = 1.0  # after the end, for output that is still on its way
+TICK_SECONDS = 0.25
+LOOK_SECONDS = 2.0  # between snapshots of the descendants
+TAIL_CHARS = 64 * 1024  # of standard output, in which the result is looked for
+SUMMARY_CHARS = 4000
+STRAY_GRACE_SECONDS = 1.0
+
+Argument = Annotated[str, StringConstraints(max_length=20_000, pattern=r"^[^\0]*$")]
+
+
+class ProcessConfig(Config):
+    """Which program to run and within which bounds; 0 switches the idle limit off."""
+
+    command: Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\0]+$")]
+    args: list[Argument] = Field(default_factory=list, max_length=1000)
+    cwd: Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\0]*$")] | None = None
+    env: dict[str, fields.EnvValue] = Field(default_factory=dict, max_length=200)
+    timeout_sec: fields.Seconds = 3600
+    idle_timeout_sec: float = Field(900, ge=0, le=7 * 24 * 3600, allow_inf_nan=False)
+    grace_sec: float = Field(10, ge=0, le=300, allow_inf_nan=False)
+    max_output_bytes: int = Field(20 * 1024**2, ge=1024, le=1024**3)
+    max_memory_mb: int | None = Field(None, ge=16, le=1024**2)
+    max_cpu_sec: int | None = Field(None, ge=1, le=7 * 24 * 3600)
+    max_processes: int | None = Field(None, ge=1, le=100_000)
+    max_file_mb: int | None = Field(None, ge=1, le=1024**2)
+    max_open_files: int = Field(4096, ge=16, le=1_000_000)
+
+    @field_validator("env")
+    @classmethod
+    def _names(cls, value: dict[str, fields.EnvValue]) -> dict[str, fields.EnvValue]:
+        for name, bound in value.items():
+            if not name.isascii() or not name.isidentifier():
+                raise ValueError(f"{name[:100]!r} is not a name of an environment variable.")
+            if name.startswith("PAPERCLIP_"):
+                raise ValueError(f"{name} is set by Paperclip itself.")
+            if isinstance(bound, str) and "\0" in bound:
+                raise ValueError(f"The value of {name} contains a NUL character.")
+        return value
+
+    def secret_names(self) -> set[str]:
+        return {v.secret for v in self.env.values() if isinstance(v, fields.SecretRef)}
+
+    def limits(self) -> dict[str, int]:
+        wanted = {
+            "NOFILE": self.max_open_files,
+            "CORE": 0,
+            "AS": self.max_memory_mb and self.max_memory_mb * 1024**2,
+            "CPU": self.max_cpu_sec,
+            "NPROC": self.max_processes,
+            "FSIZE": self.max_file_mb and self.max_file_mb * 1024**2,
+        }
+        return {name: value for name, value in wanted.items() if value is not None}
+
+
+class Process:
+    type: ClassVar[str] = "process"
+    label: ClassVar[str] = "Program"
+    description: ClassVar[str] = (
+        "Any program or script on this machine, started with a list of arguments."
+    )
+    Config: ClassVar[type[Config]] = ProcessConfig
+    retry_safe: ClassVar[bool] = False  # it may have done anything
+    uses_tools: ClassVar[bool] = False
+    simulated: ClassVar[bool] = False
+
+    async def run(self, brief: Brief) -> AsyncIterator[Event]:
+        try:
+            config = ProcessConfig.model_validate(dict(brief.config))
+        except ValidationError as error:
+            raise AdapterError(Code.CONFIG_INVALID, str(error)) from error
+        own_dir = "" if brief.run_dir else tempfile.mkdtemp(prefix="paperclip-run-")
+        try:
+            async with aclosing(Execution(brief, config, brief.run_dir or own_dir).events()) as run:
+                async for event in run:
+                    yield event
+        finally:
+            if own_dir:
+                await asyncio.to_thread(shutil.rmtree, own_dir, ignore_errors=True)
+
+    async def test(self, config: Config, secrets: Mapping[str, str]) -> list[Check]:
+        assert isinstance(config, ProcessConfig)
+        checks = []
+        cwd = config.cwd or ""
+        if cwd and os.path.isabs(cwd):
+            ok = os.path.isdir(cwd)
+            message = f"{cwd} is there." if ok else f"{cwd} is not a folder on this machine."
+            checks.append(Check("Folder", ok, message, "" if ok else "Create it, or correct cwd."))
+        try:
+            env = environment_base(config, secrets, home="/nonexistent")
+            path = executable(config.command, cwd=cwd or os.getcwd(), path=env["PATH"])
+            checks.append(Check("Program", True, f"{path} can be run. It was not started."))
+        except AdapterError as error:
+            hint = "Install it, or give its full path." if error.code is Code.NOT_INSTALLED else ""
+            checks.append(Check("Program", False, error.message, hint))
+        return checks
+
+    async def aclose(self) -> None:
+        return None
+
+
+class Execution:
+    """One run of the program."""
+
+    def __init__(self, brief: Brief, config: ProcessConfig, run_dir: str) -> None:
+        self.brief = brief
+        self.config = config
+        self.run_dir = run_dir
+        self.result_file = os.path.join(run_dir, "result.json")
+        self.tail = ""  # of standard output
+        self.last_error = ""  # of standard error
+
+    async def events(self) -> AsyncIterator[Event]:
+        config = self.config
+        cwd = self._cwd()
+        env = self._environment(cwd)
+        path = executable(config.command, cwd=cwd, path=env["PATH"])
+        try:
+            child = Child(
+                executable=path,
+                argv=[config.command, *config.args],
+                cwd=cwd,
+                env=env,
+                stdin=orjson.dumps(dict(self.brief.payload), default=str),
+                limits=config.limits(),
+            )
+        except (OSError, ValueError) as error:
+            raise AdapterError(Code.CONFIG_INVALID, f"Could not start {path}: {error}") from error
+        tree = Tree(root=child.pid, run_id=self.brief.run_id)
+        ended_well = False
+        try:
+            yield Started(model="", detail={"command": config.command, "pid": child.pid})
+            await child.listen()
+            async with aclosing(self._watch(child, tree)) as output:
+                async for text in output:
+                    yield text
+            ended_well = True
+        finally:
+            await self._clean_up(child, tree, gently=not ended_well)
+        async for event in self._judge(child.returncode or 0):
+            yield event
+
+    async def _watch(self, child: Child, tree: Tree) -> AsyncIterator[Text]:
+        """Its output until it ends. Raises when it goes over a limit."""
+        config = self.config
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + config.timeout_sec
+        alive_at = looked_at = loop.time()
+        while child.returncode is None:
+            piece = await child.next(timeout=TICK_SECONDS)
+            now = loop.time()
+            if piece is not None:
+                alive_at = now
+                yield self._noted(*piece)
+            if child.bytes_out > config.max_output_bytes:
+                raise AdapterError(
+                    Code.OUTPUT_LIMIT,
+                    f"The program wrote more than {config.max_output_bytes} bytes.",
+                    acted=True,
+                )
+            if now >= deadline:
+                raise AdapterError(
+                    Code.TIMED_OUT,
+                    f"The program ran longer than {config.timeout_sec:g} seconds.",
+                    acted=True,
+                )
+            if config.idle_timeout_sec and now - alive_at >= config.idle_timeout_sec:
+                raise AdapterError(
+                    Code.IDLE,
+                    f"The program wrote nothing for {config.idle_timeout_sec:g} seconds.",
+                    acted=True,
+                )
+            if now - looked_at >= LOOK_SECONDS:
+                looked_at = now
+                await asyncio.to_thread(tree.look)
+        until = loop.time() + DRAIN_SECONDS  # a child of it may hold the pipes for ever
+        while loop.time() < until and not child.output_ended:
+            piece = await child.next(timeout=POLL_SECONDS)
+            if piece is not None:
+                yield self._noted(*piece)
+        while (piece := child.waiting()) is not None:
+            yield self._noted(*piece)
+
+    def _noted(self, channel: str, text: str) -> Text:
+        if channel == "stdout":
+            self.tail = (self.tail + text)[-TAIL_CHARS:]
+            return Text(text, "stdout")
+        self.last_error = (self.last_error + text)[-SUMMARY_CHARS:]
+        return Text(text, "stderr")
+
+    async def _clean_up(self, child: Child, tree: Tree, *, gently: bool) -> None:
+        """Nothing of a run outlives it, whichever way it ends."""
+        child.discard()
+        step = self.config.grace_sec / 2
+        if gently:
+            ladder = [(signal.SIGINT, step), (signal.SIGTERM, step)]
+        else:
+            ladder = [(signal.SIGTERM, min(step, STRAY_GRACE_SECONDS))]
+        try:
+            await tree.end(signals=ladder)
+            await child.wait(timeout=2.0)
+        except BaseException:
+            tree.kill()  # a second cancellation: no more patience
+            raise
+        finally:
+            child.close()
+
+    async def _judge(self, code: int) -> AsyncIterator[Event]:
+        """What the run amounts to, by what it reported and how it ended."""
+        raw = await asyncio.to_thread(self._reported)
+        outcome = None
+        if raw is not None:
+            outcome = results.read(raw, provider=os.path.basename(self.config.command))
+            if outcome.usage is not None:
+                yield outcome.usage  # spent is spent, also by a run that failed
+        if code:
+            raise AdapterError(
+                Code.EXIT_NONZERO,
+                self._how_it_ended(code),
+                acted=True,
+                detail={"exitCode": code, "stderr": failures.redact(self.last_error)},
+            )
+        if outcome is not None:
+            yield outcome.done
+        else:
+            yield Done(summary=self._last_words())
+
+    def _reported(self) -> Mapping[str, Any] | None:
+        raw = self._result_in_file()
+        if raw is not None:
+            return raw
+        for line in reversed(self.tail.splitlines()):
+            if (found := results.recognise(line)) is not None:
+                return found
+        return None
+
+    def _result_in_file(self) -> Mapping[str, Any] | None:
+        try:
+            descriptor = os.open(self.result_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise AdapterError(
+                Code.BAD_RESULT, f"The result file cannot be read: {error.strerror}", acted=True
+            ) from error
+        with os.fdopen(descriptor, "rb") as file:
+            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            content = file.read(results.MAX_RESULT_BYTES + 1) if regular else b""
+        if not regular or len(content) > results.MAX_RESULT_BYTES:
+            raise AdapterError(
+                Code.BAD_RESULT, "The result file is too large or no file.", acted=True
+            )
+        if not content.strip():
+            return None
+        found = results.recognise(content)
+        if found is None:
+            raise AdapterError(
+                Code.BAD_RESULT, "The result file holds no result object.", acted=True
+            )
+        return found
+
+    def _how_it_ended(self, code: int) -> str:
+        if code < 0:
+            try:
+                name = signal.Signals(-code).name
+            except ValueError:
+                name = f"signal {-code}"
+            hint = " It may have run out of memory." if -code == signal.SIGKILL else ""
+            return f"The program was ended by {name}.{hint}"
+        last = next((ln for ln in reversed(self.last_error.splitlines()) if ln.strip()), "")
+        said = f": {failures.redact(last.strip())[:500]}" if last else "."
+        return f"The program ended with exit code {code}{said}"
+
+    def _last_words(self) -> str:
+        return self.tail.strip()[-SUMMARY_CHARS:]
+
+    def _cwd(self) -> str:
+        base = self.brief.workspace or self.run_dir
+        cwd = os.path.join(base, self.config.cwd) if self.config.cwd else base
+        if not os.path.isdir(cwd):
+            raise AdapterError(Code.CONFIG_INVALID, f"{cwd} is not a folder on this machine.")
+        return cwd
+
+    def _environment(self, cwd: str) -> dict[str, str]:
+        home = Path(self.run_dir, "home")
+        temporary = Path(self.run_dir, "tmp")
+        for folder in (home, temporary):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        brief = self.brief
+        env = environment_base(self.config, brief.secrets, home=str(home))
+        env.setdefault("TMPDIR", str(temporary))
+        facts = {
+            "PAPERCLIP_API_URL": brief.api_url,
+            "PAPERCLIP_API_KEY": brief.api_key,
+            "PAPERCLIP_AGENT_ID": brief.agent_id,
+            "PAPERCLIP_COMPANY_ID": brief.company_id,
+            "PAPERCLIP_TASK_ID": brief.task.id if brief.task else "",
+            "PAPERCLIP_WAKE_REASON": brief.reason,
+            "PAPERCLIP_WORKSPACE_CWD": cwd,
+        }
+        for name, value in {**facts, **brief.env}.items():
+            if value and "\0" not in value and "=" not in name:
+                env[name] = value
+        env["PAPERCLIP_RUN_ID"] = brief.run_id  # also marks all its processes
+        env["PAPERCLIP_RESULT_FILE"] = self.result_file
+        return env
+
+
+def environment_base(
+    config: ProcessConfig, secrets: Mapping[str, str], *, home: str
+) -> dict[str, str]:
+    """What any program needs, and what the operator set. Nothing else of the server's."""
+    env = {
+        "PATH": os.environ.get("PATH") or DEFAULT_PATH,
+        "HOME": home,
+        "LANG": os.environ.get("LANG") or "C.UTF-8",
+        "TERM": "dumb",
+    }
+    for name, bound in config.env.items():
+        value = bound if isinstance(bound, str) else fields.secret_value(bound.secret, secrets)
+        if "\0" in value:
+            raise AdapterError(
+                Code.CONFIG_INVALID, f"The value of {name} contains a NUL character."
+            )
+        env[name] = value
+    return env
+
+
+def executable(command: str, *, cwd: str, path: str) -> str:
+    """The file that `command` runs. Raises AdapterError(NOT_INSTALLED or CONFIG_INVALID)."""
+    if "/" in command:
+        found = os.path.normpath(os.path.join(cwd, command))
+        if not os.path.isfile(found):
+            raise AdapterError(Code.NOT_INSTALLED, f"There is no program {found}.")
+        if not os.access(found, os.X_OK):
+            raise AdapterError(Code.CONFIG_INVALID, f"{found} may not be run (chmod +x).")
+        return found
+    located = shutil.which(command, path=path)
+    if located is None:
+        raise AdapterError(Code.NOT_INSTALLED, f"There is no program {command} on the PATH.")
+    return os.path.abspath(located)

@@ -1,0 +1,125 @@
+"""The result protocol: how a program or a web service says what a run amounted to.
+
+One JSON object with any of: `summary` (text), `status` (a wish for the issue), `usage`
+(`model`, `provider`, `inputTokens`, `cacheReadTokens`, `cacheWriteTokens`, `outputTokens`,
+`reasoningTokens`), `cost` (US dollars), `session` (an id) and `result` (any object).
+Other keys are ignored. Programs print it as the last JSON line of their output or write it to
+the file named by PAPERCLIP_RESULT_FILE; services answer with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
+
+from agents.adapters.base import AdapterError, Code, Config, Done, Usage
+
+RECOGNISED = frozenset(
+    {"summary", "status", "usage", "cost", "costUsd", "session", "sessionId", "result"}
+)
+MAX_RESULT_BYTES = 1024**2
+
+Tokens = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+def _dollars(value: Any) -> Any:
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int | float | str):
+        try:
+            return Decimal(str(value))
+        except InvalidOperation:
+            return value
+    return value
+
+
+def _session_id(value: Any) -> Any:
+    return value.get("id") if isinstance(value, Mapping) else value
+
+
+class ReportedUsage(Config, extra="ignore"):
+    model: str = Field("", max_length=200)
+    provider: str = Field("", max_length=200)
+    input_tokens: Tokens = 0
+    cache_read_tokens: Tokens = Field(
+        0, validation_alias=AliasChoices("cacheReadTokens", "cachedInputTokens")
+    )
+    cache_write_tokens: Tokens = 0
+    output_tokens: Tokens = 0
+    reasoning_tokens: Tokens = 0
+
+
+class Report(Config, extra="ignore", str_max_length=MAX_RESULT_BYTES):
+    summary: str = ""
+    status: Literal["done", "in_review", "blocked", "in_progress", "cancelled"] | None = None
+    usage: ReportedUsage | None = None
+    cost: Annotated[Decimal | None, BeforeValidator(_dollars), Field(ge=0, lt=1_000_000)] = Field(
+        None, validation_alias=AliasChoices("cost", "costUsd")
+    )
+    session: Annotated[str | None, BeforeValidator(_session_id), Field(max_length=1000)] = Field(
+        None, validation_alias=AliasChoices("session", "sessionId")
+    )
+    result: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    usage: Usage | None
+    done: Done
+
+
+def recognise(text: str | bytes) -> Mapping[str, Any] | None:
+    """The object in `text` when it is one of the protocol; None otherwise."""
+    text = text.strip()
+    opening: Any = text[:1]
+    if opening not in ("{", b"{"):
+        return None
+    try:
+        parsed = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    if isinstance(parsed, dict) and RECOGNISED & parsed.keys():
+        return parsed
+    return None
+
+
+def read(raw: Mapping[str, Any], *, provider: str) -> Outcome:
+    """The outcome that `raw` reports. Raises AdapterError(BAD_RESULT)."""
+    try:
+        report = Report.model_validate(dict(raw))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise AdapterError(
+            Code.BAD_RESULT, f"The reported result is not valid: {where}: {first['msg']}"
+        ) from error
+    done = Done(
+        summary=report.summary.strip(),
+        status=report.status,
+        result=report.result or {},
+        session_id=report.session or "",
+    )
+    return Outcome(_usage(report, provider), done)
+
+
+def _usage(report: Report, provider: str) -> Usage | None:
+    if report.usage is None and report.cost is None:
+        return None
+    counts = report.usage or ReportedUsage()
+    cost = None if report.cost is None else int((report.cost * 1_000_000).to_integral_value())
+    return Usage(
+        call=1,
+        provider=counts.provider or provider,
+        model=counts.model,
+        input_tokens=counts.input_tokens,
+        cache_read_tokens=counts.cache_read_tokens,
+        cache_write_tokens=counts.cache_write_tokens,
+        output_tokens=counts.output_tokens,
+        reasoning_tokens=counts.reasoning_tokens,
+        cost_micros=cost,
+    )
