@@ -32,7 +32,8 @@ def ring(fraction: float, title: str, css: str = "", warn: float = 0.8) -> SafeS
     arc: SafeString = mark_safe("")
     if filled:
         arc = format_html(
-            '<circle cx="24" cy="24" r="20" stroke-dasharray="{} {}" transform="rotate(-90 24 24)"/>',
+            '<circle cx="24" cy="24" r="20" stroke-dasharray="{} {}"'
+            ' transform="rotate(-90 24 24)"/>',
             round(filled, 2),
             round(length, 2),
         )
@@ -55,23 +56,22 @@ def throughput(days: Sequence[tuple[str, int, int]], *, height: int = 64) -> Saf
     for index, (day, ok, bad) in enumerate(days):
         x, w = round(index * step, 2), round(step - gap, 2)
         ok_h, bad_h = round(ok / top * height, 2), round(bad / top * height, 2)
-        parts.append((day, ok, bad, x, w, ok_h, bad_h))
+        floor = (x, height - 2, w)
+        good = (x, round(height - ok_h, 2), w, ok_h)
+        poor = (x, round(height - ok_h - bad_h, 2), w, max(bad_h - 1, 0) if bad else 0)
+        parts.append((day, ok, bad, *floor, *good, *poor))
     bars = format_html_join(
         "",
         "<g><title>{}: {} succeeded, {} failed</title>"
         '<rect class="b-none" x="{}" y="{}" width="{}" height="2" rx="1"/>'
         '<rect class="b-ok" x="{}" y="{}" width="{}" height="{}" rx="1.5"/>'
         '<rect class="b-bad" x="{}" y="{}" width="{}" height="{}" rx="1.5"/></g>',
-        (
-            (day, ok, bad, x, height - 2, w)
-            + (x, round(height - ok_h, 2), w, ok_h)
-            + (x, round(height - ok_h - bad_h, 2), w, max(bad_h - 1, 0) if bad else 0)
-            for day, ok, bad, x, w, ok_h, bad_h in parts
-        ),
+        parts,
     )
     total_ok, total_bad = sum(d[1] for d in days), sum(d[2] for d in days)
     return format_html(
-        '<svg class="chart" viewBox="0 0 {} {}" role="img"><title>Runs a day</title>'
+        '<svg class="chart" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img">'
+        "<title>Runs a day</title>"
         "<desc>{} succeeded and {} failed in {} days</desc>{}</svg>",
         width,
         height,
@@ -117,26 +117,22 @@ def burn_up(
 
     points = ["0," + str(height)] + [f"{x(i + 1)},{y(v)}" for i, v in enumerate(totals)]
     line = " ".join(points)
-    parts: list[SafeString] = []
-    if limit:
-        parts.append(
-            format_html('<path class="limit" d="M0 {}H{}"/>', y(limit), width),
-        )
+    ceiling = format_html('<path class="limit" d="M0 {}H{}"/>', y(limit), width) if limit else ""
+    ahead: SafeString | str = ""
     if totals and forecast and len(totals) < days:
-        parts.append(
-            format_html(
-                '<path class="forecast" d="M{} {}L{} {}"/>',
-                x(len(totals)),
-                y(totals[-1]),
-                width,
-                y(forecast),
-            )
+        ahead = format_html(
+            '<path class="forecast" d="M{} {}L{} {}"/>',
+            x(len(totals)),
+            y(totals[-1]),
+            width,
+            y(forecast),
         )
     return format_html(
-        '<svg class="chart" viewBox="0 0 {} {}" role="img"><title>Spend this month</title>'
+        '<svg class="chart chart-tall" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img">'
+        "<title>Spend this month</title>"
         "<desc>Running total by day, the budget as a dashed line and the forecast</desc>"
         '<path class="grid" d="M0 {}H{}"/><polygon class="area" points="{} {},{}"/>'
-        '<polyline class="path" points="{}"/>{}</svg>',
+        '<polyline class="path" points="{}"/>{}{}</svg>',
         width,
         height,
         height,
@@ -145,5 +141,6 @@ def burn_up(
         x(len(totals)),
         height,
         line,
-        mark_safe("".join(parts)),
+        ceiling,
+        ahead,
     )

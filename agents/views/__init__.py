@@ -1,0 +1,1 @@
+"""Pages of the people who work here, and of what they carried out."""

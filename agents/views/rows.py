@@ -1,0 +1,80 @@
+"""A run in one line, written by a function: the page and the live swap use the same one."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+
+from companies import format
+
+SIMULATED = mark_safe(
+    '<span class="badge" title="A demo agent: nothing real is called">simulated</span>'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """What a run's line shows. `cost_micros` None: a call without a known price."""
+
+    id: uuid.UUID
+    status: str
+    agent: str
+    reason: str
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    identifier: str = ""
+    title: str = ""
+    step: str = ""
+    code: str = ""
+    tokens: int = 0
+    cost_micros: int | None = 0
+    attempt: int = 1
+    simulated: bool = False
+
+
+def _when(row: RunRow, now: datetime) -> SafeString:
+    if row.status == "running":
+        return format.elapsed(row.started_at, now)
+    if row.started_at and row.finished_at:
+        return format_html(
+            "<span>{}</span>", format.duration((row.finished_at - row.started_at).total_seconds())
+        )
+    return format.ago(row.created_at, now)
+
+
+def line(row: RunRow, *, base: str, now: datetime) -> SafeString:
+    """Status, agent, what about, its last step; elapsed time, tokens and money at the end."""
+    return format_html(
+        '<div class="run-line" id="run-{}">{}<div class="what">{}<b class="strong nowrap">{}</b>'
+        '<span class="row-id">{}</span><a class="row-title" href="{}/runs/{}">{}</a>{}{}</div>'
+        '<div class="step">{}</div>'
+        '<div class="figures"><b>{}</b><span>{}</span></div></div>',
+        row.id,
+        format.glyph("run", row.status),
+        format.avatar(row.agent),
+        row.agent,
+        row.identifier,
+        base,
+        row.id,
+        row.title or format.label(row.reason),
+        format_html('<span class="badge">attempt {}</span>', row.attempt)
+        if row.attempt > 1
+        else "",
+        mark_safe(
+            '<span class="badge" title="A demo agent: nothing real is called">simulated</span>'
+        )
+        if row.simulated
+        else "",
+        row.step or format.label(row.code or row.status),
+        _when(row, now),
+        format_html(
+            "{}{}",
+            f"{format.tokens(row.tokens)} tok · " if row.tokens else "",
+            format.money(row.cost_micros),
+        ),
+    )

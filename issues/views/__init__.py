@@ -1,0 +1,1 @@
+"""Pages of the board: list, board, new issue, one issue."""

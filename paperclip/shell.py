@@ -1,0 +1,33 @@
+"""What the frame around every page shows: theme, companies, badges. A context processor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+
+from companies.views.sign_in import THEMES
+
+
+def frame(request: HttpRequest) -> dict[str, Any]:
+    """Context of the frame. The badges are asked for only by a template that shows them."""
+    theme = request.COOKIES.get("theme", "auto")
+    context: dict[str, Any] = {
+        "theme": theme if theme in {name for name, _, _ in THEMES} else "auto",
+        "themes": THEMES,
+    }
+    company = getattr(request, "company", None)
+    if company is not None:
+        from paperclip import dashboard
+
+        context |= {
+            "company": company,
+            "companies": [m.company for m in request.memberships],  # type: ignore[attr-defined]
+            "base": request.base,  # type: ignore[attr-defined]
+            "role": request.role,  # type: ignore[attr-defined]
+            "may_act": request.may("operate"),  # type: ignore[attr-defined]
+            "may_manage": request.may("manage"),  # type: ignore[attr-defined]
+            "badges": SimpleLazyObject(lambda: dashboard.badges(company)),
+        }
+    return context

@@ -1,0 +1,16 @@
+// What every page runs. Each part works on its own and on what htmx swaps in later.
+import "./theme.js";
+import "./time.js";
+import "./forms.js";
+import { follow } from "./live.js";
+
+follow(document.body.dataset.events);
+
+if (document.querySelector("[data-log]")) {
+  import("./log.js").then((log) => log.start());
+}
+document.addEventListener("htmx:afterSwap", () => {
+  if (document.querySelector("[data-log]:not([data-ready])")) {
+    import("./log.js").then((log) => log.start());
+  }
+});

@@ -1,0 +1,104 @@
+// Small manners of forms, menus, dialogs and messages. Everything here has a plain HTML twin.
+import { state } from "./live.js";
+
+// A form that is on its way cannot be sent twice.
+document.addEventListener("submit", (event) => {
+  if (event.defaultPrevented) return;
+  const form = event.target;
+  if (form.method === "get") return;
+  // After this turn, or the pressed button's own name and value would not be sent.
+  setTimeout(() => {
+    for (const button of form.querySelectorAll("button:not([type=button])")) button.disabled = true;
+  });
+});
+addEventListener("pageshow", () => {
+  for (const button of document.querySelectorAll("form button:disabled:not([data-off])")) button.disabled = false;
+});
+document.addEventListener("htmx:afterRequest", (event) => {
+  for (const button of event.target.querySelectorAll?.("button:disabled:not([data-off])") ?? []) button.disabled = false;
+});
+
+// Filters apply when chosen; the button remains for those without scripts.
+document.addEventListener("change", (event) => {
+  const form = event.target.closest("form[data-auto]");
+  if (form) form.requestSubmit();
+});
+
+// Ctrl or Cmd with Enter sends, Escape closes menus.
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    const form = event.target.closest?.("form[data-send]");
+    if (form) {
+      event.preventDefault();
+      form.requestSubmit(form.querySelector("button[data-default]") ?? undefined);
+    }
+  }
+  if (event.key === "Escape") {
+    const open = document.querySelector("details.menu-box[open], details.company-switch[open]");
+    if (open) {
+      open.open = false;
+      open.querySelector("summary").focus();
+    }
+  }
+});
+document.addEventListener("click", (event) => {
+  for (const open of document.querySelectorAll("details.menu-box[open], details.company-switch[open]")) {
+    if (!open.contains(event.target)) open.open = false;
+  }
+  const opener = event.target.closest("[data-dialog]");
+  if (opener) {
+    event.preventDefault();
+    document.getElementById(opener.dataset.dialog)?.showModal();
+  }
+  const closer = event.target.closest("[data-close]");
+  if (closer) closer.closest("dialog, .toast")?.close?.();
+  const copy = event.target.closest("[data-copy]");
+  if (copy) {
+    navigator.clipboard?.writeText(copy.dataset.copy).then(() => toast("Copied", "ok"));
+  }
+});
+
+// Single keys, never while typing and never with a modifier.
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+  const link = document.querySelector(`a[data-key="${CSS.escape(event.key)}"]`);
+  if (link) {
+    event.preventDefault();
+    link.click();
+  }
+  const field = document.querySelector(`input[data-key="${CSS.escape(event.key)}"]`);
+  if (field) {
+    event.preventDefault();
+    field.focus();
+  }
+});
+
+export function toast(text, tone = "") {
+  const box = document.getElementById("toasts");
+  const item = document.createElement("div");
+  item.className = "toast";
+  item.dataset.tone = tone;
+  const words = document.createElement("p");
+  words.textContent = text;
+  item.append(words);
+  box.append(item);
+  leave(item);
+}
+
+function leave(item) {
+  // Bad news stays until it is read.
+  if (item.dataset.tone === "bad") return;
+  setTimeout(() => item.remove(), 6000);
+}
+for (const item of document.querySelectorAll(".toast")) leave(item);
+document.addEventListener("toast", (event) => toast(event.detail.text ?? event.detail.value, event.detail.tone));
+
+document.addEventListener("htmx:responseError", (event) => {
+  const status = event.detail.xhr.status;
+  if (status === 401) return location.reload();
+  toast(status === 403 ? "Your role does not allow that." : `That did not work (${status}). Nothing was changed.`, "bad");
+});
+document.addEventListener("htmx:sendError", () => {
+  state("retrying", "Reconnecting");
+});

@@ -1,0 +1,84 @@
+// One event stream a tab. An event says only what changed ("issues", "run" + id); parts of the
+// page listen on the body for `live:<topic>` and `live:<topic>:<id>` and fetch themselves anew.
+
+const QUIET = 250; // ms: a burst of one topic is one refresh, and never more than one in this time
+const waiting = new Map();
+
+export function state(name, text) {
+  for (const pill of document.querySelectorAll("[data-conn]")) {
+    pill.hidden = false;
+    pill.dataset.state = name;
+    pill.lastElementChild.textContent = text;
+  }
+}
+
+function tell(topic) {
+  if (waiting.has(topic)) return;
+  waiting.set(topic, setTimeout(() => {
+    waiting.delete(topic);
+    document.body.dispatchEvent(new CustomEvent(`live:${topic}`));
+  }, QUIET));
+}
+
+function hear(event) {
+  let data;
+  try {
+    data = JSON.parse(event.data);
+  } catch {
+    return;
+  }
+  for (const item of Array.isArray(data) ? data : [data]) {
+    if (!item || !item.topic) continue;
+    tell(item.topic);
+    const id = item.id || item.entityId;
+    if (id) tell(`${item.topic}:${id}`);
+  }
+}
+
+export function follow(address) {
+  if (!address || !("EventSource" in window)) return;
+  let source;
+  let tries = 0;
+  let dropped = false;
+  let timer;
+
+  function open() {
+    clearTimeout(timer);
+    state(dropped ? "retrying" : "connecting", dropped ? "Reconnecting" : "Connecting");
+    source = new EventSource(address);
+    source.onopen = () => {
+      tries = 0;
+      state("live", "Live");
+      // What happened while the line was down is not replayed here: look again at everything.
+      if (dropped) document.body.dispatchEvent(new CustomEvent("live:all"));
+      dropped = false;
+    };
+    source.onmessage = hear;
+    for (const name of ["change", "live"]) source.addEventListener(name, hear);
+    source.addEventListener("reset", () => document.body.dispatchEvent(new CustomEvent("live:all")));
+    source.onerror = () => {
+      dropped = true;
+      source.close();
+      state("retrying", navigator.onLine ? "Reconnecting" : "Offline");
+      tries += 1;
+      const wait = Math.min(30000, 500 * 2 ** Math.min(tries, 6)) * (0.75 + Math.random() / 2);
+      timer = setTimeout(open, wait);
+    };
+  }
+
+  // A page that is left, or kept for "back", must not hold a connection.
+  addEventListener("pagehide", () => {
+    clearTimeout(timer);
+    source?.close();
+  });
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) {
+      dropped = true;
+      open();
+    }
+  });
+  addEventListener("online", () => {
+    if (source?.readyState === EventSource.CLOSED) open();
+  });
+  open();
+}
