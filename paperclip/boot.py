@@ -89,7 +89,7 @@ def _check_server() -> None:
         connection.ensure_connection()
     except OperationalError as error:
         raise BootError(f"The database cannot be reached: {str(error).splitlines()[0]}") from None
-    version = connection.pg_version
+    version = connection.connection.info.server_version
     if version // 10_000 < OLDEST_POSTGRES:
         raise BootError(
             f"The database server is PostgreSQL {version // 10_000};"

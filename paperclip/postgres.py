@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 import psycopg
@@ -75,7 +76,9 @@ class Server:
                 self.process.send_signal(signum)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_STOP_SECONDS)
-                return
+                break
+        with contextlib.suppress(OSError):
+            socket_dir(self.pg_dir).rmdir()
 
 
 # --- Places ---------------------------------------------------------------------------------------
@@ -405,9 +408,9 @@ def _last_complaint(log_path: Path) -> str:
     return f"{bad[-1] if bad else 'no reason given'} (more in {log_path})."
 
 
-def _open_log(path: Path) -> "contextlib.closing[object]":
+def _open_log(path: Path) -> BinaryIO:
     fresh = not path.exists() or path.stat().st_size > _LOG_LIMIT_BYTES
-    return contextlib.closing(path.open("wb" if fresh else "ab"))
+    return path.open("wb" if fresh else "ab")
 
 
 def create_database(pg_dir: Path, name: str) -> None:

@@ -53,12 +53,14 @@ OUTBOUND_ALLOW: list[str] = env.list(
 
 def _kept_secret_key(path: Path) -> str:
     """Returns the key kept at `path`; makes one, readable by its owner only, when there is none."""
+    postgres.make_data_dir(path.parent)
     try:
         return path.read_text().strip()
     except FileNotFoundError:
         pass
+    except OSError as error:
+        raise EnvError(f"The secret key {path} cannot be read: {error.strerror}.") from None
     key = secrets.token_urlsafe(50)
-    postgres.make_data_dir(path.parent)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "w") as file:

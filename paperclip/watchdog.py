@@ -13,10 +13,9 @@ SILENCE_SECONDS = 180
 
 logger = logging.getLogger(__name__)
 
-_BEACON = (
-    "SELECT extract(epoch FROM now() - max(beat_at)) FROM agents_beacon WHERE name = 'default'"
-)
-_SHIFT = "SELECT extract(epoch FROM now() - max(beat_at)) FROM agents_worker WHERE instance = %(instance)s"
+_AGE = "SELECT extract(epoch FROM now() - max(beat_at))"
+_BEACON = f"{_AGE} FROM agents_beacon WHERE name = 'default'"
+_SHIFT = f"{_AGE} FROM agents_worker WHERE instance = %(instance)s"
 _DRAIN = "UPDATE agents_worker SET draining = true WHERE instance = %(instance)s"
 
 

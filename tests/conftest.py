@@ -1,6 +1,7 @@
-"""What every test stands on: a PostgreSQL of our own."""
+"""What every test stands on: a PostgreSQL of our own, and a browser where one is wanted."""
 
 import os
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,52 @@ from companies import live
 from paperclip import postgres
 
 pytest_plugins = ["tests.cast"]
+
+CHROMIUM = os.environ.get("PAPERCLIP_CHROMIUM") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skips the browser tests where there is no browser."""
+    if CHROMIUM:
+        return
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.skip(reason="no Chromium on this machine"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says so loudly: a green run without them has shown less."""
+    if not CHROMIUM:
+        terminalreporter.section("BROWSER TESTS SKIPPED", red=True, bold=True)
+        terminalreporter.line("No Chromium was found: install it, or set PAPERCLIP_CHROMIUM.")
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args() -> dict[str, object]:
+    """How pytest-playwright starts the browser: the machine's own, calling nobody."""
+    return {
+        "executable_path": CHROMIUM,
+        "args": [
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+        ],
+    }
+
+
+@pytest.fixture(autouse=True)
+def _browser_beside_the_orm(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Playwright runs an event loop in the main thread, where Django then refuses to query.
+    if request.node.get_closest_marker("browser"):
+        monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
 
 @pytest.fixture(scope="session")

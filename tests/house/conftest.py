@@ -1,4 +1,6 @@
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -7,16 +9,26 @@ from tests.house.instance import Instance
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+def running() -> Iterator[Instance]:
     """An instance that runs throughout a module."""
-    instance = Instance(tmp_path_factory.mktemp("house") / "data").start()
-    try:
-        yield instance
-    finally:
-        instance.stop()
+    with _open_folder() as folder:
+        instance = Instance(folder / "data").start()
+        try:
+            yield instance
+        finally:
+            instance.stop()
 
 
 @pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
+def data_dir() -> Iterator[Path]:
     """A data folder that does not exist yet."""
-    return tmp_path / "data"
+    with _open_folder() as folder:
+        yield folder / "data"
+
+
+@contextmanager
+def _open_folder() -> Iterator[Path]:
+    """A folder that others may pass through, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="paperclip-test-") as name:
+        Path(name).chmod(0o711)
+        yield Path(name)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from paperclip import postgres
+
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60
 
@@ -117,9 +119,8 @@ class Instance:
         for process in psutil.process_iter():
             try:
                 ours = process.environ().get("PAPERCLIP_UP") == str(self.data_dir)
-                ours = ours or str(self.data_dir / "pg") in process.cmdline()
-                # A server started for the instance works in its folder.
-                ours = ours or process.cwd().startswith(str(self.data_dir / "pg"))
+                # The database server runs as somebody else; its socket's folder tells whose it is.
+                ours = ours or str(postgres.socket_dir(self.data_dir / "pg")) in process.cmdline()
                 if ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except (psutil.Error, OSError):

@@ -42,7 +42,7 @@ def test_a_key_for_an_operator_is_printed_while_it_runs(running: Instance) -> No
     assert manage("operator_key", "--email", "nobody@localhost", env=running.env).returncode != 0
 
 
-@pytest.mark.parametrize("part", ["granian", "qcluster", "pg"])
+@pytest.mark.parametrize("part", ["granian", "qcluster", "postgres"])
 def test_a_killed_child_is_started_again(running: Instance, part: str) -> None:
     before = running.named(part)
     old = {process.pid for process in running.named(part)}

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 from django.utils import timezone
 
-from paperclip import boot, postgres, supervisor, watchdog
+from paperclip import boot, children, postgres, supervisor, watchdog
 from paperclip.supervisor import Child, Supervisor
 
 _MARK = "PAPERCLIP_UP"
@@ -30,8 +30,15 @@ class Command(BaseCommand):
     help = "Starts everything: database, web server, background workers. Ctrl-C stops it."
     requires_system_checks: list[str] = []
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--tied", action="store_true", help="Stop when the program that started this ends."
+        )
+
+    def handle(self, *args: Any, tied: bool, **options: Any) -> None:
         signal.signal(signal.SIGTERM, _interrupt)
+        if tied:
+            children.die_with(os.getppid(), signal.SIGTERM)
         try:
             self._run()
         except (postgres.PostgresError, boot.BootError) as error:

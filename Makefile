@@ -1,0 +1,71 @@
+# One word for each thing that one does here; `make help` lists them.
+# Python 3.11 or newer and make are all that must be there before.
+
+SHELL := /bin/sh
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --no-input -q
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+# A virtual environment that does not run any more (Python was replaced) is made anew.
+ifneq ($(shell $(PY) -c 'import sys; print(sys.version_info >= (3, 11))' 2>/dev/null),True)
+$(shell rm -rf $(VENV))
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench demo real-llm lock
+
+help: ## List these words
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+
+run: $(VENV)/.installed ## Start everything: database, web server, background workers
+	@exec $(PY) manage.py up --tied
+
+test: $(VENV)/.installed-dev ## Run the tests (ARGS="-k word" to choose)
+	@exec $(PY) -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev ## Check style, types, migrations and templates
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy .
+	$(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+	@find templates -name '*.html' -print0 | xargs -0 -r $(VENV)/bin/djade --target-version 5.2 --check
+
+bench: $(VENV)/.installed-dev ## Measure (ARGS="claims" for one figure)
+	@exec $(PY) -m tests.bench $(ARGS)
+
+demo: $(VENV)/.installed ## Make the demo company, also in a database that is not empty
+	@exec $(PY) manage.py demo $(ARGS)
+
+real-llm: $(VENV)/.installed-dev ## Build a small local model server once and test against it
+	scripts/real_llm.sh build
+	@exec $(PY) -m pytest -m real_llm $(ARGS)
+
+lock: ## Pin the requirements anew, with hashes (needs uv)
+	@command -v uv >/dev/null || { echo "make lock needs uv: https://docs.astral.sh/uv/"; exit 1; }
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header requirements.in -o requirements.txt
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header requirements-dev.in -o requirements-dev.txt
+
+# --- set-up -----------------------------------------------------------------------------------------
+
+$(VENV)/.made:
+	@test -n "$(PYTHON)" || { \
+		echo "Paperclip needs Python 3.11 or newer, and there is none on the PATH."; exit 1; }
+	@echo "Making the virtual environment in $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) cannot make virtual environments; on Debian: apt install python3-venv"; \
+		exit 1; }
+	@touch $@
+
+$(VENV)/.installed: requirements.txt $(VENV)/.made
+	@echo "Installing the requirements ..."
+	@$(PIP) install --require-hashes -r requirements.txt
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt requirements.txt $(VENV)/.made
+	@echo "Installing the requirements for development ..."
+	@$(PIP) install --require-hashes -r requirements-dev.txt
+	@touch $(VENV)/.installed $@
