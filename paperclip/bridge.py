@@ -178,8 +178,13 @@ class Bridge:
         answer = _Answer()
         chunks: Iterable[bytes] | None = None
         try:
-            chunks = self._application(environ, answer.start)
-            whole, rest = _take(chunks)
+            try:
+                chunks = self._application(environ, answer.start)
+                whole, rest = _take(chunks)
+            except Exception:
+                # Django answers its own errors; this is one of the beginning of a streamed body.
+                logger.exception("A request ended in an error")
+                raise _Refused(500, "internal_error", "Something went wrong here.") from None
             if rest is None:
                 return answer, b"" if head_only else whole
             push(

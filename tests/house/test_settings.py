@@ -1,0 +1,91 @@
+"""Settings from the environment."""
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.house.instance import ROOT, environment, manage
+
+
+def settings(names: str, data_dir: Path, **env: str) -> dict[str, object]:
+    """The values of the settings that a new process sees."""
+    code = (
+        "import json, sys; from paperclip import settings as s;"
+        "print(json.dumps({n: getattr(s, n) for n in sys.argv[1].split()}, default=str))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, names],
+        env=environment(data_dir, 8123, **env),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    values: dict[str, object] = json.loads(done.stdout)
+    return values
+
+
+def test_the_secret_key_is_made_once_and_kept_for_its_owner_only(data_dir: Path) -> None:
+    first = settings("SECRET_KEY", data_dir)["SECRET_KEY"]
+    second = settings("SECRET_KEY", data_dir)["SECRET_KEY"]
+
+    assert first == second
+    assert len(str(first)) >= 50
+    assert stat.S_IMODE((data_dir / "secret-key").stat().st_mode) == 0o600
+
+
+def test_a_given_secret_key_is_used_and_not_kept(data_dir: Path) -> None:
+    values = settings("SECRET_KEY SECRET_KEY_FALLBACKS", data_dir, SECRET_KEY="new" * 20)
+
+    assert values["SECRET_KEY"] == "new" * 20
+    assert not (data_dir / "secret-key").exists()
+
+
+def test_adapters_reach_the_own_machine_on_a_laptop_only(data_dir: Path) -> None:
+    laptop = settings("OUTBOUND_ALLOW", data_dir)
+    production = settings("OUTBOUND_ALLOW", data_dir, PAPERCLIP_PROFILE="production")
+
+    assert "127.0.0.0/8" in str(laptop["OUTBOUND_ALLOW"])
+    assert production["OUTBOUND_ALLOW"] == []
+
+
+def test_the_address_of_a_database_is_taken_apart(data_dir: Path) -> None:
+    url = "postgresql://olga:s%20cret@db.example:6543/clip?sslmode=require"
+    database = settings("DATABASES DIRECT_DSN", data_dir, DATABASE_URL=url)
+    default = database["DATABASES"]["default"]  # type: ignore[index]
+
+    assert default["HOST"] == "db.example"
+    assert default["PORT"] == "6543"
+    assert default["NAME"] == "clip"
+    assert default["PASSWORD"] == "s cret"
+    assert default["OPTIONS"]["sslmode"] == "require"
+    assert database["DIRECT_DSN"] == url
+
+
+def test_two_instances_on_one_machine_share_no_cookie(data_dir: Path) -> None:
+    one = settings("SESSION_COOKIE_NAME CSRF_COOKIE_NAME", data_dir)
+    two = settings("SESSION_COOKIE_NAME CSRF_COOKIE_NAME", data_dir, PAPERCLIP_PORT="8124")
+
+    assert set(one.values()).isdisjoint(two.values())
+
+
+def test_the_production_profile_passes_djangos_own_check(data_dir: Path) -> None:
+    env = environment(
+        data_dir,
+        8123,
+        PAPERCLIP_PROFILE="production",
+        PAPERCLIP_BASE_URL="https://clip.example",
+    )
+    done = manage("check", "--deploy", "--fail-level", "WARNING", env=env)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_value_that_makes_no_sense_is_named_without_a_traceback(data_dir: Path) -> None:
+    done = manage("check", env=environment(data_dir, 8123, PAPERCLIP_WEB_WORKERS="many"))
+
+    assert done.returncode != 0
+    assert "PAPERCLIP_WEB_WORKERS" in done.stderr
+    assert "Traceback" not in done.stderr
