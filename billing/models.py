@@ -37,9 +37,7 @@ class CostEvent(models.Model):
     billing_code = models.CharField(max_length=80, blank=True)
     provider = models.CharField(max_length=60)
     biller = models.CharField(max_length=60, blank=True)
-    billing_type = models.CharField(
-        max_length=24, choices=BillingType, default=BillingType.METERED
-    )
+    billing_type = models.CharField(max_length=24, choices=BillingType, default=BillingType.METERED)
     model = models.CharField(max_length=120)
     input_tokens = models.BigIntegerField(default=0)
     cache_read_tokens = models.BigIntegerField(default=0)
@@ -120,6 +118,7 @@ class Scope(models.TextChoices):
 
 
 class Window(models.TextChoices):
+    DAY = "day", "calendar day (UTC)"
     MONTH = "month", "calendar month (UTC)"
     LIFETIME = "lifetime"
 
@@ -133,6 +132,11 @@ class Budget(models.Model):
     scope_id = models.UUIDField()
     window = models.CharField(max_length=8, choices=Window, default=Window.MONTH)
     limit_micros = models.BigIntegerField()
+    limit_tokens = models.BigIntegerField(
+        null=True,
+        blank=True,
+        help_text="Tokens that did not come from a cache; the limit that works for subscriptions.",
+    )
     warn_percent = models.PositiveSmallIntegerField(default=80)
     is_hard = models.BooleanField(default=True, help_text="Reached: the agents are held.")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -148,6 +152,10 @@ class Budget(models.Model):
             ),
             models.CheckConstraint(condition=Q(limit_micros__gte=0), name="budget_not_negative"),
             models.CheckConstraint(
+                condition=Q(limit_tokens__isnull=True) | Q(limit_tokens__gte=0),
+                name="token_budget_not_negative",
+            ),
+            models.CheckConstraint(
                 condition=Q(warn_percent__gte=1, warn_percent__lte=100), name="warn_percent_range"
             ),
         ]
@@ -159,7 +167,9 @@ class Budget(models.Model):
 class Spend(models.Model):
     """The running total of one scope and period, changed in the transaction of each booking.
 
-    `period_start` is the first day of the month in UTC, or 1970-01-01 for a lifetime.
+    `period_start` is the day, the first day of the month (both UTC), or 1970-01-01 for a
+    lifetime. The limits are copies of the hard budget's, kept here so that one conditional UPDATE
+    of one row carries its bound; `budgets.set_limit` writes both.
     """
 
     company = models.ForeignKey(Company, on_delete=models.CASCADE, related_name="+")
@@ -168,6 +178,10 @@ class Spend(models.Model):
     window = models.CharField(max_length=8, choices=Window)
     period_start = models.DateField()
     spent_micros = models.BigIntegerField(default=0)
+    reserved_micros = models.BigIntegerField(default=0, help_text="Granted and not yet settled.")
+    limit_micros = models.BigIntegerField(null=True, help_text="Null: no hard limit.")
+    tokens = models.BigIntegerField(default=0, help_text="Uncached input and output.")
+    limit_tokens = models.BigIntegerField(null=True)
     events = models.BigIntegerField(default=0)
     unpriced_events = models.BigIntegerField(default=0)
     updated_at = models.DateTimeField()
@@ -180,7 +194,10 @@ class Spend(models.Model):
             models.UniqueConstraint(
                 fields=["scope", "scope_id", "window", "period_start"],
                 name="one_total_a_scope_and_period",
-            )
+            ),
+            models.CheckConstraint(
+                condition=Q(reserved_micros__gte=0), name="reserved_not_negative"
+            ),
         ]
         indexes = [models.Index(fields=["company", "period_start"], name="spend_by_company")]
 

@@ -127,9 +127,10 @@ def cost_pico(found: Rates, usage: base.Usage) -> int | None:
 def worst_micros(found: Rates, *, input_tokens: int, max_output_tokens: int) -> int | None:
     """The most a call can cost, rounded up: nothing read from a cache, all of it written to the
     dearest one, the longest answer. None when the model has no price for that."""
-    kinds: tuple[Kind, ...] = ("input", "cache_write", "cache_write_1h")
-    dearest_in = [found.rate(kind, input_tokens) for kind in kinds]
-    dearest_out = [found.rate(kind, input_tokens) for kind in ("output", "reasoning")]  # type: ignore[arg-type]
+    reading: tuple[Kind, ...] = ("input", "cache_write", "cache_write_1h")
+    answering: tuple[Kind, ...] = ("output", "reasoning")
+    dearest_in = [found.rate(kind, input_tokens) for kind in reading]
+    dearest_out = [found.rate(kind, input_tokens) for kind in answering]
     if (input_tokens and None in dearest_in) or (max_output_tokens and None in dearest_out):
         return None
     pico = found.rate("request") or 0
@@ -209,7 +210,7 @@ def set_price(
                 provider=provider,
                 model=model,
                 effective_at=effective_at or now,
-                **given,  # type: ignore[misc]
+                **given,
             )
             activity.record(
                 company_id=company.id,
@@ -314,11 +315,11 @@ def _entry(provider: str, model: str, *, with_fallback: bool = False) -> Mapping
     book = _book()["providers"]
     for entry in book[provider]["models"]:
         if _matches(entry["match"], model):
-            return entry  # type: ignore[no-any-return]
+            return entry
     if with_fallback:
         for other in book[provider]["fallback"]:
             if other in book and (entry := _entry(other, model)) is not None:
-                return entry  # type: ignore[no-any-return]
+                return entry
     return None
 
 

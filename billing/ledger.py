@@ -1,0 +1,313 @@
+"""The ledger: what was spent is written down once, exactly, whoever reports it.
+
+A receipt is never fenced: a run that lost its lease still spent what it spent. What makes it safe
+is the key: the same key with the same content is the same receipt, with another content it is
+refused. Event, key, running totals, the run's own totals and the budgets' reaction commit
+together. Read next: `totals.py`, `budgets.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+
+from django.db import OperationalError, connection, transaction
+from django.utils import timezone
+
+from agents.adapters import base
+from billing import budgets, prices, totals
+from billing.models import CostEvent, CostKey
+from companies import activity, live
+from companies.errors import NotFound, Refusal
+from companies.ids import new_id
+
+MAX_TOKENS = 10**12  # of one call, and of each kind
+MAX_MICROS = 10**12  # a million dollars for one call is a fault, not a cost
+LATEST = timedelta(minutes=5)  # how far a reporter's clock may run ahead
+DEADLOCKS = 4  # how often one receipt may be chosen
+OLDEST = timedelta(days=35)  # how late a receipt may come; keys are kept at least as long
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """`event_id` is None when nothing was used, so that nothing was written."""
+
+    event_id: uuid.UUID | None
+    cost_micros: int | None
+    status: str
+    duplicate: bool = False
+
+
+NOTHING = Booked(None, 0, "none")
+
+
+def book(
+    *,
+    company_id: uuid.UUID,
+    agent_id: uuid.UUID,
+    usage: base.Usage,
+    key: str,
+    run_id: uuid.UUID | None = None,
+    issue_id: uuid.UUID | None = None,
+    project_id: uuid.UUID | None = None,
+    goal_id: uuid.UUID | None = None,
+    billing_code: str = "",
+    biller: str = "",
+    billing_type: str = CostEvent.BillingType.METERED,
+    note: str = "",
+    occurred_at: datetime | None = None,
+    now: datetime | None = None,
+) -> Booked:
+    """Book what one call used, once. The cost is what the provider reported, else tokens times
+    the price of that moment, else unknown (never 0).
+
+    The ids must already be the company's own. Raises Refusal: `cost_key_reused` when the key
+    was used for something else, `amount_out_of_range` and `occurred_at_out_of_range` for what
+    cannot be true. A call that used nothing leaves no row.
+    """
+    now = now or timezone.now()
+    occurred_at = occurred_at or now
+    _check(usage, key, occurred_at, now)
+    if _is_nothing(usage):
+        return NOTHING
+    priced = _price(company_id, usage, billing_type, occurred_at)
+    event = CostEvent(
+        id=new_id(),
+        company_id=company_id,
+        agent_id=agent_id,
+        run_id=run_id,
+        issue_id=issue_id,
+        project_id=project_id,
+        goal_id=goal_id,
+        billing_code=billing_code[:80],
+        provider=usage.provider[:60],
+        biller=(biller or usage.provider)[:60],
+        billing_type=billing_type,
+        model=usage.model[:120],
+        input_tokens=usage.input_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        cache_write_1h_tokens=usage.cache_write_1h_tokens,
+        output_tokens=usage.output_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        usage_source=usage.source,
+        cost_micros=priced.cost_micros,
+        cost_status=priced.status,
+        price_source=priced.source,
+        price_version=priced.version,
+        note=note[:500],
+        occurred_at=occurred_at,
+        recorded_at=now,
+    )
+    return _patiently(event, key, _fingerprint(event, usage), now)
+
+
+def correct(
+    *,
+    event: CostEvent,
+    cost_micros: int,
+    note: str,
+    key: str,
+    actor: activity.Actor,
+    now: datetime | None = None,
+) -> Booked:
+    """Add `cost_micros` (which may be negative) to what an event cost, as a row of its own.
+
+    The event itself stays as it was booked. Counts in the period of `now`, so that a closed
+    month is never changed afterwards.
+    """
+    now = now or timezone.now()
+    if type(cost_micros) is not int or abs(cost_micros) > MAX_MICROS:
+        raise Refusal("amount_out_of_range", "That amount cannot be.", field="costMicros")
+    _check_key(key)
+    row = CostEvent(
+        id=new_id(),
+        company_id=event.company_id,
+        agent_id=event.agent_id,
+        run_id=event.run_id,
+        issue_id=event.issue_id,
+        project_id=event.project_id,
+        goal_id=event.goal_id,
+        billing_code=event.billing_code,
+        provider=event.provider,
+        biller=event.biller,
+        billing_type=event.billing_type,
+        model=event.model,
+        usage_source="none",
+        cost_micros=cost_micros,
+        cost_status=CostEvent.CostStatus.REPORTED,
+        price_source="correction",
+        reverses_id=event.id,
+        note=note[:500],
+        occurred_at=now,
+        recorded_at=now,
+    )
+    with transaction.atomic():
+        booked = _write(row, key, _digest([str(event.id), cost_micros, note]), now)
+        if not booked.duplicate:
+            activity.record(
+                company_id=event.company_id,
+                actor=actor,
+                action="cost.corrected",
+                entity_type="cost_event",
+                entity_id=event.id,
+                entity_name=event.model,
+                details={"costMicros": cost_micros, "note": note},
+                now=now,
+            )
+    return booked
+
+
+def run_key(run_id: uuid.UUID, call: int) -> str:
+    """The key of a run's n-th model call."""
+    return f"run:{run_id}:{call}"
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+def _patiently(event: CostEvent, key: str, fingerprint: str, now: datetime) -> Booked:
+    """Write; again when PostgreSQL chose us to end a deadlock with a verb that locks in another
+    order. The key makes a repeat harmless. Inside a caller's transaction there is no again."""
+    for attempt in range(DEADLOCKS):
+        try:
+            return _write(event, key, fingerprint, now)
+        except OperationalError as error:
+            deadlock = getattr(error.__cause__, "sqlstate", "") == "40P01"
+            if not deadlock or connection.in_atomic_block or attempt == DEADLOCKS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _write(event: CostEvent, key: str, fingerprint: str, now: datetime) -> Booked:
+    with transaction.atomic():
+        if not _claim_key(event, key, fingerprint, now):
+            return _stored(event.company_id, key, fingerprint)
+        event.save(force_insert=True)
+        change = totals.Change(
+            spent_micros=event.cost_micros or 0,
+            tokens=uncached(event),
+            events=1,
+            unpriced_events=int(event.cost_micros is None),
+        )
+        whose = totals.Whose(event.company_id, event.agent_id, event.project_id)
+        spends = totals.add(whose=whose, change=change, occurred_at=event.occurred_at, now=now)
+        # Locks go totals, run, agents: a run that ends takes the last two in the same order.
+        if event.run_id is not None:
+            _add_to_run(event)
+            live.publish(event.company_id, "run", event.run_id)
+        budgets.enforce(spends, now=now)
+        live.publish(event.company_id, "costs")
+    return Booked(event.id, event.cost_micros, event.cost_status)
+
+
+def uncached(event: CostEvent) -> int:
+    """What a token limit counts: a thread that is sent again from the cache costs it nothing."""
+    return max(0, event.input_tokens - event.cache_read_tokens) + event.output_tokens
+
+
+def _claim_key(event: CostEvent, key: str, fingerprint: str, now: datetime) -> bool:
+    """Waits for a concurrent claim of the same key; False when it is taken."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO billing_costkey (company_id, key, fingerprint, event_id, created_at) "
+            "VALUES (%s, %s, %s, %s, %s) ON CONFLICT (company_id, key) DO NOTHING",
+            [event.company_id, key, fingerprint, event.id, now],
+        )
+        return cursor.rowcount == 1
+
+
+def _stored(company_id: uuid.UUID, key: str, fingerprint: str) -> Booked:
+    taken = CostKey.objects.get(company_id=company_id, key=key)
+    if taken.fingerprint != fingerprint:
+        raise Refusal(
+            "cost_key_reused", "This key was already used for another cost.", details={"key": key}
+        )
+    event = CostEvent.objects.for_company(company_id).filter(id=taken.event_id).first()
+    if event is None:
+        raise NotFound("That cost was archived.")
+    return Booked(event.id, event.cost_micros, event.cost_status, duplicate=True)
+
+
+def _add_to_run(event: CostEvent) -> None:
+    """The run's own totals, without its fence: a receipt counts whoever holds the lease."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE agents_heartbeatrun SET input_tokens = input_tokens + %s, "
+            "cached_tokens = cached_tokens + %s, output_tokens = output_tokens + %s, "
+            "cost_micros = cost_micros + %s, unpriced_calls = unpriced_calls + %s "
+            "WHERE id = %s AND company_id = %s",
+            [
+                event.input_tokens,
+                event.cache_read_tokens,
+                event.output_tokens,
+                event.cost_micros or 0,
+                int(event.cost_micros is None),
+                event.run_id,
+                event.company_id,
+            ],
+        )
+
+
+# --- reading the receipt -----------------------------------------------------------------------
+
+
+def _price(
+    company_id: uuid.UUID, usage: base.Usage, billing_type: str, occurred_at: datetime
+) -> prices.Priced:
+    if billing_type == CostEvent.BillingType.SUBSCRIPTION:
+        return prices.Priced(0, CostEvent.CostStatus.REPORTED, "subscription")
+    if usage.cost_micros is not None:
+        return prices.Priced(usage.cost_micros, CostEvent.CostStatus.REPORTED, "provider")
+    return prices.price(
+        company_id=company_id,
+        provider=usage.provider,
+        model=usage.model,
+        usage=usage,
+        now=occurred_at,
+    )
+
+
+def _check(usage: base.Usage, key: str, occurred_at: datetime, now: datetime) -> None:
+    _check_key(key)
+    for name, value in asdict(usage).items():
+        if name.endswith("_tokens") and not _within(value, MAX_TOKENS):
+            raise Refusal("amount_out_of_range", f"{name} cannot be {value!r:.40}.", field=name)
+    if usage.cost_micros is not None and not _within(usage.cost_micros, MAX_MICROS):
+        raise Refusal("amount_out_of_range", "That cost cannot be.", field="costMicros")
+    if not now - OLDEST <= occurred_at <= now + LATEST:
+        raise Refusal(
+            "occurred_at_out_of_range",
+            f"A cost is booked within {OLDEST.days} days, and never before it occurs.",
+            field="occurredAt",
+        )
+
+
+def _check_key(key: str) -> None:
+    if not isinstance(key, str) or not 0 < len(key) <= 200 or "\x00" in key:
+        raise Refusal("cost_key_invalid", "A key has 1 to 200 characters.", field="key")
+
+
+def _within(value: object, limit: int) -> bool:
+    return type(value) is int and 0 <= value <= limit
+
+
+def _is_nothing(usage: base.Usage) -> bool:
+    """A call that was never answered. With source `none` it was, and what it used is unknown."""
+    counted = usage.input_tokens + usage.output_tokens + usage.cache_read_tokens
+    return usage.source != "none" and counted == 0 and usage.cost_micros is None
+
+
+def _fingerprint(event: CostEvent, usage: base.Usage) -> str:
+    """Of what was reported, not of the price it got: a repeat after a price change is a repeat."""
+    who = (event.agent_id, event.run_id, event.issue_id, event.billing_type)
+    said = {name: value for name, value in asdict(usage).items() if name != "call"}
+    return _digest([*(str(each) for each in who), said])
+
+
+def _digest(content: object) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,22 @@
+"""`manage.py billing_check`: prove that ledger, totals and runs agree to the micro-dollar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from billing import audit
+
+
+class Command(BaseCommand):
+    help = "Prove that the ledger, the running totals and the runs agree to the micro-dollar."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        drifts = audit.drifts()
+        for drift in drifts:
+            self.stderr.write(f"{drift.check}: {drift.where}: {drift.ledger} against {drift.total}")
+        if drifts:
+            raise CommandError(f"The books disagree in {len(drifts)} places.")
+        for check in audit.CHECKS:
+            self.stdout.write(f"ok  {check}")

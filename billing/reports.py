@@ -1,0 +1,268 @@
+"""What was spent, for pages and the API. Reads running totals where one exists, the ledger where
+not, always within one company. All amounts are micro-dollars; months and days are UTC.
+
+Unpriced calls are counted apart everywhere: an unknown cost is never shown as 0.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from django.db.models import Count, Max, Q, Sum
+from django.db.models.functions import Coalesce, TruncDate
+
+from agents.models import Agent
+from billing import totals
+from billing.models import Budget, CostEvent, Scope, Spend, Window
+from companies import partitions
+from companies.models import Company, Project
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A company's period in one line."""
+
+    spent_micros: int
+    reserved_micros: int
+    events: int
+    unpriced_events: int
+    tokens: int
+    limit_micros: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of a breakdown. `id` is None for what belongs to nobody."""
+
+    id: uuid.UUID | None
+    name: str
+    spent_micros: int
+    events: int
+    unpriced_events: int
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    provider: str = ""
+    last_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A budget beside what was spent of it in its current period."""
+
+    budget: Budget
+    name: str
+    spent_micros: int
+    reserved_micros: int
+    tokens: int
+    resets_at: datetime | None
+
+    @property
+    def percent(self) -> int:
+        """Of the limit, rounded down; a limit of 0 is always used up."""
+        limit = self.budget.limit_micros
+        return 100 if limit == 0 else max(0, self.spent_micros * 100 // limit)
+
+    @property
+    def state(self) -> str:
+        if self.percent >= 100:
+            return "reached" if self.budget.is_hard else "over"
+        return "warning" if self.percent >= self.budget.warn_percent else "ok"
+
+
+def month(*, company_id: uuid.UUID, now: datetime) -> Summary:
+    """The company's current month."""
+    return window(company_id=company_id, scope=Scope.COMPANY, scope_id=company_id, now=now)
+
+
+def window(
+    *,
+    company_id: uuid.UUID,
+    scope: str,
+    scope_id: uuid.UUID,
+    now: datetime,
+    window: str = Window.MONTH,
+) -> Summary:
+    """The current period of one scope; zeros when nothing was spent."""
+    row = (
+        Spend.objects.for_company(company_id)
+        .filter(
+            scope=scope,
+            scope_id=scope_id,
+            window=window,
+            period_start=totals.period_start(window, now),
+        )
+        .first()
+    )
+    if row is None:
+        return Summary(0, 0, 0, 0, 0, None)
+    return Summary(
+        row.spent_micros,
+        row.reserved_micros,
+        row.events,
+        row.unpriced_events,
+        row.tokens,
+        row.limit_micros,
+    )
+
+
+def by_agent(*, company_id: uuid.UUID, now: datetime) -> list[Line]:
+    """The current month by agent, dearest first."""
+    names = dict(Agent.objects.for_company(company_id).values_list("id", "name"))
+    return _by(company_id, now, "agent_id", names, "")
+
+
+def by_project(*, company_id: uuid.UUID, now: datetime) -> list[Line]:
+    """The current month by project, dearest first; what had none in a row of its own."""
+    names = dict(Project.objects.for_company(company_id).values_list("id", "name"))
+    return _by(company_id, now, "project_id", names, "No project")
+
+
+def by_model(*, company_id: uuid.UUID, now: datetime) -> list[Line]:
+    """The current month by provider and model, dearest first."""
+    rows = _grouped(company_id, now, "provider", "model")
+    return [_line(row, None, row["model"], provider=row["provider"]) for row in rows]
+
+
+def by_provider(*, company_id: uuid.UUID, now: datetime) -> list[Line]:
+    """The current month by provider, dearest first."""
+    rows = _grouped(company_id, now, "provider")
+    return [_line(row, None, row["provider"], provider=row["provider"]) for row in rows]
+
+
+def by_issue(*, company_id: uuid.UUID, issue_id: uuid.UUID) -> Line:
+    """All that one issue ever cost."""
+    row = (
+        CostEvent.objects.for_company(company_id)
+        .filter(issue_id=issue_id)
+        .order_by()
+        .aggregate(**_SUMS)
+    )
+    return _line(row, issue_id, "")
+
+
+def daily(*, company_id: uuid.UUID, now: datetime, days: int = 30) -> list[tuple[date, int]]:
+    """Spend of the last `days` days, today last, days without spend as 0."""
+    today = now.astimezone(UTC).date()
+    first = today - timedelta(days=days - 1)
+    spent = dict(
+        Spend.objects.for_company(company_id)
+        .filter(
+            scope=Scope.COMPANY,
+            scope_id=company_id,
+            window=Window.DAY,
+            period_start__range=(first, today),
+        )
+        .values_list("period_start", "spent_micros")
+    )
+    series = (first + timedelta(days=number) for number in range(days))
+    return [(day, spent.get(day, 0)) for day in series]
+
+
+def agent_daily(
+    *, company_id: uuid.UUID, agent_id: uuid.UUID, now: datetime, days: int = 30
+) -> list[tuple[date, int]]:
+    """The same for one agent."""
+    today = now.astimezone(UTC).date()
+    first = today - timedelta(days=days - 1)
+    since = datetime.combine(first, datetime.min.time(), UTC)
+    spent = dict(
+        CostEvent.objects.for_company(company_id)
+        .filter(agent_id=agent_id, occurred_at__gte=since)
+        .annotate(day=TruncDate("occurred_at", tzinfo=UTC))
+        .order_by()
+        .values_list("day")
+        .annotate(spent=Coalesce(Sum("cost_micros"), 0))
+    )
+    series = (first + timedelta(days=number) for number in range(days))
+    return [(day, spent.get(day, 0)) for day in series]
+
+
+def limits(*, company: Company, now: datetime) -> list[Limit]:
+    """Every budget of a company with what was spent of it, company first."""
+    budgets = list(Budget.objects.for_company(company.id))
+    periods = Q()
+    for each in totals.WINDOWS:
+        periods |= Q(window=each, period_start=totals.period_start(each, now))
+    spends = {
+        (row.scope, row.scope_id, row.window): row
+        for row in Spend.objects.for_company(company.id).filter(
+            periods, scope_id__in=[budget.scope_id for budget in budgets]
+        )
+    }
+    names: dict[uuid.UUID, str] = {company.id: company.name}
+    names |= dict(Agent.objects.for_company(company.id).values_list("id", "name"))
+    names |= dict(Project.objects.for_company(company.id).values_list("id", "name"))
+    found = []
+    for budget in budgets:
+        spend = spends.get((budget.scope, budget.scope_id, budget.window))
+        found.append(
+            Limit(
+                budget=budget,
+                name=names.get(budget.scope_id, ""),
+                spent_micros=spend.spent_micros if spend else 0,
+                reserved_micros=spend.reserved_micros if spend else 0,
+                tokens=spend.tokens if spend else 0,
+                resets_at=_resets_at(budget.window, now),
+            )
+        )
+    wide_first = {Scope.COMPANY: 0, Scope.PROJECT: 1, Scope.AGENT: 2}
+    return sorted(found, key=lambda limit: (wide_first[Scope(limit.budget.scope)], limit.name))
+
+
+def _resets_at(window: str, now: datetime) -> datetime | None:
+    if window == Window.LIFETIME:
+        return None
+    if window == Window.MONTH:
+        return partitions.next_month(partitions.month_start(now))
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return today + timedelta(days=1)
+
+
+_SUMS: dict[str, Any] = {
+    "spent": Coalesce(Sum("cost_micros"), 0),
+    "calls": Count("id"),
+    "unpriced": Count("id", filter=Q(cost_status=CostEvent.CostStatus.UNPRICED)),
+    "input_sum": Coalesce(Sum("input_tokens"), 0),
+    "cached_sum": Coalesce(Sum("cache_read_tokens"), 0),
+    "output_sum": Coalesce(Sum("output_tokens"), 0),
+    "last_at": Max("occurred_at"),
+}
+
+
+def _grouped(company_id: uuid.UUID, now: datetime, *columns: str) -> list[dict[str, Any]]:
+    """The month's events added up by these columns, dearest first."""
+    start = partitions.month_start(now)
+    rows = (
+        CostEvent.objects.for_company(company_id)
+        .filter(occurred_at__gte=start, occurred_at__lt=partitions.next_month(start))
+        .order_by()
+        .values(*columns)
+        .annotate(**_SUMS)
+    )
+    return sorted(rows, key=lambda row: (-row["spent"], *(str(row[each]) for each in columns)))
+
+
+def _by(
+    company_id: uuid.UUID, now: datetime, column: str, names: dict[uuid.UUID, str], nobody: str
+) -> list[Line]:
+    rows = _grouped(company_id, now, column)
+    return [_line(row, row[column], names.get(row[column], nobody)) for row in rows]
+
+
+def _line(row: dict[str, Any], key: uuid.UUID | None, name: str, provider: str = "") -> Line:
+    return Line(
+        id=key,
+        name=name,
+        spent_micros=int(row["spent"]),
+        events=row["calls"],
+        unpriced_events=row["unpriced"],
+        input_tokens=int(row["input_sum"]),
+        cached_tokens=int(row["cached_sum"]),
+        output_tokens=int(row["output_sum"]),
+        provider=provider,
+        last_at=row["last_at"],
+    )
