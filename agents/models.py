@@ -260,6 +260,12 @@ class HeartbeatRun(models.Model):
     model = models.CharField(max_length=120, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
     output_at = models.DateTimeField(null=True, blank=True, help_text="The last sign of life.")
+    acted_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When it first changed something; from then on it is never repeated blindly.",
+    )
     lease_expires_at = models.DateTimeField(
         null=True, blank=True, help_text="Only for runs that go on elsewhere (202)."
     )
@@ -318,9 +324,7 @@ class HeartbeatRun(models.Model):
                 condition=Q(status="queued"),
                 name="run_queue",
             ),
-            models.Index(
-                fields=["not_before"], condition=Q(status="queued"), name="run_queue_due"
-            ),
+            models.Index(fields=["not_before"], condition=Q(status="queued"), name="run_queue_due"),
             models.Index(
                 fields=["worker"], condition=Q(status="running"), name="run_by_live_worker"
             ),
@@ -346,7 +350,9 @@ class RunEvent(models.Model):
         TEXT = "text"  # text, data: {"channel": "answer" | "thinking"}
         OUT = "stdout"
         ERR = "stderr"
-        STEP = "step"  # data: {"id", "name", "phase", "input", "isError", "durationMs"}, text: output
+        STEP = (
+            "step"  # data: {"id", "name", "phase", "input", "isError", "durationMs"}, text: output
+        )
         USAGE = "usage"  # data: tokens and cost of one call
         SYSTEM = "system"  # a word of ours
 

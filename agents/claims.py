@@ -1,0 +1,314 @@
+"""How queued runs start: the one gate that every run passes.
+
+Who may start is decided by PostgreSQL in one short transaction: the rows of the companies and
+agents concerned are locked, then, with a fresh look at what runs and what is held, as many runs
+are taken as every cap allows. A pause or another claim takes the same locks, so that neither can
+slip in between the count and the start. Everything is SKIP LOCKED: claimers never wait for each
+other. Read next: `runs.py`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection, transaction
+
+from agents.wakes import ANSWERING, ORIGINAL_REASON
+from companies import live
+
+WINDOW = 256  # agents with something queued that one claim looks at
+NOBODY = uuid.UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A run that now belongs to the claiming worker, as long as its epoch stands."""
+
+    run_id: uuid.UUID
+    epoch: int
+    company_id: uuid.UUID
+    agent_id: uuid.UUID
+    issue_id: uuid.UUID | None
+    created_at: datetime
+    adapter_type: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the next claim goes on looking, so that everybody has a turn."""
+
+    company_id: uuid.UUID = NOBODY
+    agent_id: uuid.UUID = NOBODY
+
+
+START = Place()
+
+
+class Batch(list[Claimed]):
+    """What was claimed. `more`: there is work that another look may get. `place`: for that look."""
+
+    def __init__(self, runs: list[Claimed], *, more: bool, place: Place) -> None:
+        super().__init__(runs)
+        self.more = more
+        self.place = place
+
+
+_ANSWERS = (
+    f"coalesce(r.payload ->> '{ORIGINAL_REASON}', r.reason) IN "
+    f"({', '.join(repr(reason) for reason in ANSWERING)})"
+)
+
+# Why a queued run has nothing left to do; '' when it has.
+_STALE = f"""
+CASE WHEN r.issue_id IS NULL OR {_ANSWERS} THEN ''
+     WHEN i.archived_at IS NOT NULL THEN 'issue_archived'
+     WHEN i.status IN ('done', 'cancelled') THEN 'issue_closed'
+     WHEN i.assignee_agent_id IS DISTINCT FROM r.agent_id THEN 'issue_reassigned'
+     WHEN i.status = 'backlog' THEN 'issue_in_backlog'
+     ELSE '' END
+"""
+
+# Stale runs pass, to be cancelled; the others wait while their issue cannot go on.
+_DUE = f"""
+r.status = 'queued' AND r.not_before <= clock_timestamp()
+AND (r.issue_id IS NULL OR ({_STALE}) <> '' OR (
+    NOT EXISTS (SELECT 1 FROM agents_heartbeatrun other
+                WHERE other.issue_id = r.issue_id AND other.status = 'running')
+    AND ({_ANSWERS} OR r.reason = 'issue_blockers_resolved' OR i.status <> 'blocked')
+    AND ({_ANSWERS} OR NOT EXISTS (
+        SELECT 1 FROM issues_blocker b JOIN issues_issue before ON before.id = b.blocking_id
+        WHERE b.issue_id = r.issue_id AND before.status NOT IN ('done', 'cancelled')))))
+"""  # noqa: S608
+
+# What an agent's own limits leave: concurrent runs, runs a day, micro-dollars a day (UTC).
+_AGENT_ROOM = """
+CROSS JOIN LATERAL (
+    SELECT count(*) AS runs FROM agents_heartbeatrun x
+    WHERE x.company_id = a.company_id AND x.agent_id = a.id AND x.status = 'running') busy
+LEFT JOIN LATERAL (
+    SELECT count(*) AS runs, coalesce(sum(x.cost_micros), 0) AS micros
+    FROM agents_heartbeatrun x
+    WHERE x.agent_id = a.id AND x.started_at IS NOT NULL
+      AND x.created_at >= date_trunc('day', clock_timestamp(), 'UTC')
+) today ON a.max_daily_runs IS NOT NULL OR a.max_daily_cost_micros IS NOT NULL
+"""
+_ROOM = """
+least(a.max_concurrent_runs - busy.runs, coalesce(a.max_daily_runs - today.runs, 1000))
+"""
+_ALLOWED = """
+a.status = 'active'
+AND (a.max_daily_cost_micros IS NULL OR today.micros < a.max_daily_cost_micros)
+AND NOT EXISTS (SELECT 1 FROM agents_hold h WHERE h.agent_id = a.id)
+"""
+
+# A loose index scan: one probe for each agent with something queued, however long its queue is.
+_LOOK = f"""
+WITH RECURSIVE pair AS (
+    (SELECT r.company_id, r.agent_id, 1 AS n FROM agents_heartbeatrun r
+     WHERE r.status = 'queued'
+       AND (r.company_id, r.agent_id) > (%(company_id)s::uuid, %(agent_id)s::uuid)
+     ORDER BY r.company_id, r.agent_id LIMIT 1)
+    UNION ALL
+    SELECT following.company_id, following.agent_id, pair.n + 1
+    FROM pair CROSS JOIN LATERAL (
+        SELECT r.company_id, r.agent_id FROM agents_heartbeatrun r
+        WHERE r.status = 'queued'
+          AND (r.company_id, r.agent_id) > (pair.company_id, pair.agent_id)
+        ORDER BY r.company_id, r.agent_id LIMIT 1) following
+    WHERE pair.n < %(window)s
+), busy_company AS MATERIALIZED (
+    SELECT p.company_id, count(DISTINCT x.agent_id) AS agents, count(x.id) AS runs
+    FROM (SELECT DISTINCT company_id FROM pair) p
+    LEFT JOIN agents_heartbeatrun x ON x.company_id = p.company_id AND x.status = 'running'
+    GROUP BY p.company_id
+), candidate AS (
+    SELECT a.company_id, a.id AS agent_id, head.priority, head.id,
+           bc.runs + row_number() OVER (
+               PARTITION BY a.company_id ORDER BY head.priority, head.id) AS turn
+    FROM pair
+    JOIN agents_agent a ON a.id = pair.agent_id
+    JOIN companies_company c ON c.id = pair.company_id AND c.status = 'active'
+    JOIN busy_company bc ON bc.company_id = pair.company_id
+    {_AGENT_ROOM}
+    CROSS JOIN LATERAL (
+        SELECT r.priority, r.id
+        FROM agents_heartbeatrun r LEFT JOIN issues_issue i ON i.id = r.issue_id
+        WHERE r.company_id = pair.company_id AND r.agent_id = pair.agent_id AND {_DUE}
+        ORDER BY r.priority, r.id LIMIT 1) head
+    WHERE {_ALLOWED} AND {_ROOM} > 0
+      AND (busy.runs > 0 OR bc.agents < c.max_concurrent_agents)
+), chosen AS (
+    SELECT * FROM candidate ORDER BY turn, priority, id LIMIT %(limit)s
+)
+SELECT (SELECT count(*) FROM pair), (SELECT count(*) FROM candidate),
+       (SELECT array_agg(DISTINCT company_id) FROM chosen),
+       (SELECT array_agg(agent_id) FROM chosen),
+       last.company_id, last.agent_id
+FROM pair last ORDER BY last.n DESC LIMIT 1
+"""  # noqa: S608
+
+_LOCK_COMPANIES = """
+SELECT id FROM companies_company WHERE id = ANY (%s) AND status = 'active'
+ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+"""
+_LOCK_AGENTS = """
+SELECT id FROM agents_agent WHERE id = ANY (%s) AND company_id = ANY (%s) AND status = 'active'
+ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+"""
+
+# The counts are exact here: whoever could change them waits for the rows locked above.
+_TAKE = f"""
+WITH company AS MATERIALIZED (
+    SELECT c.id, c.max_concurrent_agents - (
+        SELECT count(DISTINCT x.agent_id) FROM agents_heartbeatrun x
+        WHERE x.company_id = c.id AND x.status = 'running') AS room
+    FROM companies_company c
+    WHERE c.id = ANY (%(companies)s) AND c.status = 'active'
+      AND EXISTS (SELECT 1 FROM agents_worker w WHERE w.id = %(worker_id)s AND NOT w.draining
+                  AND w.lease_expires_at > clock_timestamp())
+), agent AS MATERIALIZED (
+    SELECT a.id, a.company_id, a.adapter_type, {_ROOM} AS room, busy.runs > 0 AS at_work
+    FROM agents_agent a JOIN company ON company.id = a.company_id
+    {_AGENT_ROOM}
+    WHERE a.id = ANY (%(agents)s) AND {_ALLOWED}
+), due AS MATERIALIZED (
+    SELECT agent.id AS agent_id, agent.company_id, agent.at_work, agent.room, queued.*
+    FROM agent CROSS JOIN LATERAL (
+        SELECT r.id, r.priority, r.issue_id, {_STALE} AS stale
+        FROM agents_heartbeatrun r LEFT JOIN issues_issue i ON i.id = r.issue_id
+        WHERE r.company_id = agent.company_id AND r.agent_id = agent.id AND {_DUE}
+        ORDER BY r.priority, r.id
+        LIMIT least(agent.room, %(limit)s) + 8
+        FOR NO KEY UPDATE OF r SKIP LOCKED) queued
+    WHERE agent.room > 0
+), ready AS (
+    SELECT due.*,
+           row_number() OVER (PARTITION BY agent_id ORDER BY priority, id) AS nth_of_agent,
+           row_number() OVER (PARTITION BY coalesce(issue_id, id) ORDER BY priority, id)
+               AS nth_of_issue
+    FROM due WHERE stale = ''
+), fit AS (
+    SELECT * FROM ready WHERE nth_of_agent <= room AND nth_of_issue = 1
+), newcomer AS (
+    SELECT first.agent_id, row_number() OVER (
+        PARTITION BY first.company_id ORDER BY first.priority, first.id) AS nth
+    FROM (SELECT DISTINCT ON (agent_id) agent_id, company_id, priority, id
+          FROM fit WHERE NOT at_work ORDER BY agent_id, priority, id) first
+), chosen AS MATERIALIZED (
+    SELECT fit.id, fit.agent_id
+    FROM fit JOIN company ON company.id = fit.company_id
+    LEFT JOIN newcomer ON newcomer.agent_id = fit.agent_id
+    WHERE fit.at_work OR newcomer.nth <= company.room
+    ORDER BY row_number() OVER (
+        PARTITION BY fit.company_id ORDER BY fit.priority, fit.id), fit.priority, fit.id
+    LIMIT %(limit)s
+), taken AS (
+    UPDATE agents_heartbeatrun r
+    SET status = 'running', epoch = r.epoch + 1, worker_id = %(worker_id)s,
+        started_at = clock_timestamp(), output_at = clock_timestamp(),
+        adapter_type = agent.adapter_type
+    FROM chosen JOIN agent ON agent.id = chosen.agent_id
+    WHERE r.id = chosen.id AND r.status = 'queued'
+    RETURNING r.id, r.epoch, r.company_id, r.agent_id, r.issue_id, r.created_at, r.adapter_type,
+              r.attempt, r.status, r.code
+), dropped AS (
+    UPDATE agents_heartbeatrun r
+    SET status = 'cancelled', epoch = r.epoch + 1, finished_at = clock_timestamp(),
+        code = due.stale
+    FROM due WHERE r.id = due.id AND due.stale <> '' AND r.status = 'queued'
+    RETURNING r.id, r.epoch, r.company_id, r.agent_id, r.issue_id, r.created_at, r.adapter_type,
+              r.attempt, r.status, r.code
+), moved AS (
+    SELECT * FROM taken UNION ALL SELECT * FROM dropped
+), noted AS (
+    INSERT INTO agents_runevent
+        (run_id, company_id, run_created_at, seq, epoch, kind, text, data, at)
+    SELECT id, company_id, created_at, 1, epoch, 'status', '',
+           jsonb_build_object('status', status, 'code', code), clock_timestamp()
+    FROM moved ON CONFLICT DO NOTHING
+)
+SELECT * FROM moved
+"""  # noqa: S608
+
+
+def claim(
+    *,
+    worker_id: uuid.UUID,
+    limit: int,
+    place: Place = START,
+    window: int = WINDOW,
+) -> Batch:
+    """Start up to `limit` queued runs for a live, undrained worker.
+
+    Fair between companies (who has the least running is served first), then by priority, then by
+    age. Queued runs that have lost their purpose (issue closed, archived, parked or reassigned)
+    are cancelled on the way, with that as their code. Caps hold exactly, also against a claim or
+    a pause at the same moment.
+    """
+    if limit < 1:
+        return Batch([], more=False, place=place)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            _LOOK,
+            {
+                "company_id": place.company_id,
+                "agent_id": place.agent_id,
+                "window": window,
+                "limit": limit,
+            },
+        )
+        row = cursor.fetchone()
+        if row is None:
+            # Behind the last one: the next look begins at the front.
+            return Batch([], more=place != START, place=START)
+        seen, candidates, companies, agents, *last = row
+        onward = Place(*last) if seen >= window else START
+        unseen = seen >= window or place != START
+        if not candidates:
+            return Batch([], more=unseen, place=onward)
+        moved = _take(cursor, worker_id, limit, companies, agents)
+    taken = [Claimed(*moved_row[:8]) for moved_row in moved if moved_row[8] == "running"]
+    _tell(moved)
+    full = len(taken) >= limit
+    more = not full and (unseen or len(taken) < candidates)
+    return Batch(taken, more=more, place=place if full else onward)
+
+
+def _take(
+    cursor: Any,
+    worker_id: uuid.UUID,
+    limit: int,
+    companies: list[uuid.UUID],
+    agents: list[uuid.UUID],
+) -> list[tuple[Any, ...]]:
+    cursor.execute(_LOCK_COMPANIES, [companies])
+    locked_companies = [row[0] for row in cursor.fetchall()]
+    if not locked_companies:
+        return []
+    cursor.execute(_LOCK_AGENTS, [agents, locked_companies])
+    locked_agents = [row[0] for row in cursor.fetchall()]
+    if not locked_agents:
+        return []
+    cursor.execute(
+        _TAKE,
+        {
+            "companies": locked_companies,
+            "agents": locked_agents,
+            "worker_id": worker_id,
+            "limit": limit,
+        },
+    )
+    return cursor.fetchall()
+
+
+def _tell(moved: list[tuple[Any, ...]]) -> None:
+    for run_id, _, company_id, agent_id, issue_id, *_ in moved:
+        live.publish(company_id, "runs")
+        live.publish(company_id, "run", run_id)
+        live.publish(company_id, "agent", agent_id)
+        if issue_id is not None:
+            live.publish(company_id, "issue", issue_id)

@@ -1,0 +1,262 @@
+"""What can become of a run, in one table: what each code means, what people can do about it, and
+whether trying again may help by itself.
+
+The adapters' vocabulary (`adapters/base.py`) says *that* something happened, this file says what
+follows. Delays are in seconds.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from agents.adapters.base import Code
+
+RETRY_SECONDS = (120, 600, 1_800, 7_200)
+MAX_RETRIES = len(RETRY_SECONDS)
+MAX_LOST_ATTEMPTS = 3
+LONGEST_WAIT_SECONDS = 24 * 3600
+JITTER = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One row of the table."""
+
+    code: str
+    title: str
+    meaning: str
+    remedy: str
+    transient: bool = False  # another attempt may go better without anybody doing anything
+
+
+def _row(code: str, title: str, meaning: str, remedy: str, *, transient: bool = False) -> Outcome:
+    return Outcome(str(code), title, meaning, remedy, transient)
+
+
+TABLE: dict[str, Outcome] = {
+    row.code: row
+    for row in (
+        _row(
+            Code.CONFIG_INVALID,
+            "Configuration does not work",
+            "The agent's configuration cannot work as it stands.",
+            "Correct the agent's configuration and use “Test this configuration”.",
+        ),
+        _row(
+            Code.NOT_INSTALLED,
+            "Command not found",
+            "The command is not on the machine that runs the agents.",
+            "Install it there, or correct the command in the agent's configuration.",
+        ),
+        _row(
+            Code.AUTH_FAILED,
+            "Key not accepted",
+            "The provider does not accept the key, or nobody is signed in.",
+            "Store a valid key under Secrets and name it in the agent's configuration.",
+        ),
+        _row(
+            Code.MODEL_NOT_FOUND,
+            "Model unknown",
+            "The provider does not know this model, or the key may not use it.",
+            "Choose another model in the agent's configuration.",
+        ),
+        _row(
+            Code.BAD_REQUEST,
+            "Request refused",
+            "The provider refuses the request as such.",
+            "Read the provider's message in the run's log; correct the configuration.",
+        ),
+        _row(
+            Code.CONTEXT_TOO_LONG,
+            "Too much to read",
+            "Issue, thread and instructions together exceed what the model can take.",
+            "Shorten the instructions or split the issue; or choose a model with more context.",
+        ),
+        _row(
+            Code.QUOTA_EXHAUSTED,
+            "Quota used up",
+            "The account at the provider has no money or no quota left; waiting does not help.",
+            "Top up the account, then resume the agent.",
+        ),
+        _row(
+            Code.RATE_LIMITED,
+            "Too many requests",
+            "The provider asks to slow down.",
+            "Nothing: the run is repeated later. If it happens often, lower the concurrency.",
+            transient=True,
+        ),
+        _row(
+            Code.PROVIDER_OVERLOADED,
+            "Provider has trouble",
+            "The provider is overloaded or broken at the moment.",
+            "Nothing: the run is repeated later.",
+            transient=True,
+        ),
+        _row(
+            Code.CONNECT_FAILED,
+            "No connection",
+            "The address did not answer; nothing was sent.",
+            "Check the address and whether the server runs. The run is repeated later.",
+            transient=True,
+        ),
+        _row(
+            Code.ADDRESS_REFUSED,
+            "Address not allowed",
+            "The outbound policy of this instance forbids the address.",
+            "Allow the host with PAPERCLIP_OUTBOUND_ALLOW, or correct the address.",
+        ),
+        _row(
+            Code.STREAM_BROKEN,
+            "Answer broke off",
+            "The connection was lost in the middle of the answer.",
+            "Nothing: the run is repeated later, unless the agent had already acted.",
+            transient=True,
+        ),
+        _row(
+            Code.TRUNCATED_OUTPUT,
+            "Answer cut off",
+            "The token limit cut the answer.",
+            "Raise the maximum of output tokens, or split the issue.",
+        ),
+        _row(
+            Code.REFUSED,
+            "Model declined",
+            "The model, or the provider's filter, declined to answer.",
+            "Rephrase the issue or the instructions.",
+        ),
+        _row(
+            Code.TIMED_OUT,
+            "Took too long",
+            "The run reached its wall-clock limit.",
+            "Raise the agent's time limit, or split the issue.",
+        ),
+        _row(
+            Code.IDLE,
+            "Went silent",
+            "Nothing was heard from the run for too long.",
+            "Look at the end of the log; raise the idle limit if silence is normal.",
+        ),
+        _row(
+            Code.OUTPUT_LIMIT,
+            "Too much output",
+            "The run wrote more than its limit allows.",
+            "Make the command less talkative, or raise its output limit.",
+        ),
+        _row(
+            Code.TURN_LIMIT,
+            "Too many turns",
+            "The model used all the turns that a run may have.",
+            "Split the issue; then run the agent again.",
+        ),
+        _row(
+            Code.EXIT_NONZERO,
+            "Command failed",
+            "The command ended with an error.",
+            "Read the end of the log, correct the cause, run the agent again.",
+        ),
+        _row(
+            Code.BAD_RESULT,
+            "Result not understood",
+            "The result does not follow the result protocol.",
+            "See docs/adapters.md for the protocol; correct the command or server.",
+        ),
+        _row(
+            Code.SIMULATED,
+            "Simulated failure",
+            "This simulated agent is set to fail now and then.",
+            "Nothing is wrong. Run the agent again, or set its failRate to 0.",
+        ),
+        _row(
+            Code.CANCELLED,
+            "Cancelled",
+            "Somebody stopped the run.",
+            "Run the agent again when you want the work to go on.",
+        ),
+        _row(
+            Code.LOST,
+            "Worker lost",
+            "The process that carried the run died or was shut down.",
+            "Where repeating is safe a new run follows by itself; else look at what the run had"
+            " done and run the agent again.",
+        ),
+        _row(
+            Code.BUDGET,
+            "Budget reached",
+            "A budget does not allow another model call.",
+            "Raise the budget, or wait for the next month.",
+        ),
+        _row(
+            Code.INTERNAL,
+            "Fault of Paperclip",
+            "Something inside Paperclip went wrong; it is in the server's log with the run's id.",
+            "Run the agent again; report the fault if it comes back.",
+        ),
+        _row(
+            "issue_closed",
+            "No longer needed",
+            "The issue was finished or cancelled before the run began.",
+            "Nothing to do.",
+        ),
+        _row(
+            "issue_archived",
+            "No longer needed",
+            "The issue was archived before the run began.",
+            "Nothing to do.",
+        ),
+        _row(
+            "issue_reassigned",
+            "Not its issue any more",
+            "The issue was given to somebody else before the run began.",
+            "Nothing to do.",
+        ),
+        _row(
+            "issue_in_backlog",
+            "Put back",
+            "The issue was put back into the backlog before the run began.",
+            "Move the issue to “to do” when its time comes.",
+        ),
+        _row(
+            "checkout_conflict",
+            "Somebody else has it",
+            "Another run or agent holds the issue.",
+            "Nothing: the agent is woken again when the issue changes.",
+        ),
+        _row(
+            "agent_terminated",
+            "Agent terminated",
+            "The agent was terminated.",
+            "Assign the issue to another agent.",
+        ),
+    )
+}
+
+UNKNOWN = Outcome("", "Failed", "The run did not succeed.", "Read the run's log.")
+
+
+def of(code: str) -> Outcome:
+    """The row of a code; a code from a newer version gets a general one."""
+    return TABLE.get(code, UNKNOWN)
+
+
+def retry_in(
+    code: str,
+    *,
+    attempt: int,
+    retry_after: float | None = None,
+    rng: random.Random | None = None,
+) -> float | None:
+    """Seconds until the next attempt after a failure of attempt number `attempt`, None for never.
+
+    A provider's own wish (`retry_after`, also the reset time of a quota) goes before the table.
+    """
+    row = of(code)
+    at_reset = code == Code.QUOTA_EXHAUSTED and retry_after is not None
+    if not (row.transient or at_reset) or attempt > MAX_RETRIES:
+        return None
+    spread = 1 + (rng or random).uniform(0, JITTER)
+    if retry_after is not None:
+        if retry_after > LONGEST_WAIT_SECONDS:
+            return None
+        return max(1.0, retry_after) * spread
+    return RETRY_SECONDS[attempt - 1] * spread

@@ -1,0 +1,480 @@
+"""A run's life, as a flat list of verbs:
+
+    wake -> QUEUED -> claim -> RUNNING -> finish -> SUCCEEDED | FAILED | TIMED_OUT | CANCELLED
+                                       -> rescue, release -> LOST (and a new run) | UNKNOWN
+
+`epoch` is the fence: raised whenever a run changes hands, and every result is written
+`WHERE id = … AND epoch = …` and nothing more. Zero rows mean that the writer's time has passed.
+Wishes are in `wakes.py`, the start gate in `claims.py`; both are called through this module.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from agents import adapters, outcomes, output
+from agents.adapters.base import Code
+from agents.claims import START, Batch, Claimed, Place, claim
+from agents.models import Agent, HeartbeatRun
+from agents.wakes import MANUAL, ORIGINAL_REASON, TIMER, Wake, wake
+from companies import activity, keys, live
+from companies.activity import Actor
+from companies.errors import Conflict
+
+__all__ = [
+    "MANUAL",
+    "START",
+    "TIMER",
+    "Batch",
+    "Claimed",
+    "Lost",
+    "Place",
+    "Stale",
+    "Wake",
+    "again",
+    "cancel",
+    "cancel_queued",
+    "claim",
+    "extend_lease",
+    "finish",
+    "go_external",
+    "mark_acted",
+    "note_started",
+    "release",
+    "rescue",
+    "retry",
+    "start_token",
+    "wake",
+]
+
+log = logging.getLogger(__name__)
+
+Status = HeartbeatRun.Status
+RESCUE_BATCH = 200
+EXTERNAL_LEASE = timedelta(minutes=10)
+MESSAGE_CHARS = 8_000
+SUMMARY_CHARS = 100_000
+
+
+class Stale(Exception):
+    """The run has changed hands: whatever its former holder wanted to write is discarded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A run whose holder is gone, and what follows. `retry` is the run that takes over."""
+
+    run_id: uuid.UUID
+    company_id: uuid.UUID
+    agent_id: uuid.UUID
+    issue_id: uuid.UUID | None
+    status: str  # lost, unknown or cancelled
+    retry: uuid.UUID | None = None
+
+
+# --- while it runs ---------------------------------------------------------------------------
+
+
+def start_token(*, run_id: uuid.UUID, epoch: int) -> str:
+    """A token for this run, good as long as it runs under this epoch. Raises Stale."""
+    minted = keys.mint(keys.RUN)
+    _fenced("token_digest = %s", [minted.digest], run_id, epoch)
+    return minted.token
+
+
+def note_started(*, run_id: uuid.UUID, epoch: int, model: str, session: Mapping[str, Any]) -> None:
+    """Keep which model answers and which session it continues. Raises Stale."""
+    _fenced(
+        "model = %s, session = session || %s::jsonb",
+        [output.clean(model)[:120], output.to_json(session)],
+        run_id,
+        epoch,
+    )
+
+
+def mark_acted(*, run_id: uuid.UUID, epoch: int) -> None:
+    """In the transaction of a side effect: this run may not be repeated blindly. Raises Stale,
+    so that a run that has changed hands cannot act."""
+    _fenced("acted_at = coalesce(acted_at, clock_timestamp())", [], run_id, epoch)
+
+
+def go_external(
+    *, run_id: uuid.UUID, epoch: int, lease: timedelta = EXTERNAL_LEASE, session: Mapping[str, Any]
+) -> None:
+    """The run goes on elsewhere (a 202): no worker holds it any more, it lives by its own lease.
+
+    Its token and epoch stay valid for the call back. Raises Stale.
+    """
+    _fenced(
+        "lease_expires_at = clock_timestamp() + %s, worker_id = NULL,"
+        " session = session || %s::jsonb,"
+        " acted_at = coalesce(acted_at, clock_timestamp())",
+        [lease, output.to_json(session)],
+        run_id,
+        epoch,
+    )
+
+
+def extend_lease(*, run_id: uuid.UUID, lease: timedelta = EXTERNAL_LEASE) -> datetime:
+    """A sign of life of a run that goes on elsewhere; returns the new end of its lease.
+
+    Raises Conflict when it does not run elsewhere (any more).
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE agents_heartbeatrun SET lease_expires_at = clock_timestamp() + %s,"
+            " output_at = clock_timestamp()"
+            " WHERE id = %s AND status = 'running' AND lease_expires_at > clock_timestamp()"
+            " RETURNING lease_expires_at",
+            [min(max(lease, timedelta(seconds=10)), timedelta(hours=24)), run_id],
+        )
+        row = cursor.fetchone()
+    if row is None:
+        raise Conflict("run_not_external", "This run does not wait for a call back.")
+    return row[0]
+
+
+def _fenced(assignment: str, values: list[Any], run_id: uuid.UUID, epoch: int) -> None:
+    with connection.cursor() as cursor:
+        # `assignment` is a constant of this module, never input.
+        cursor.execute(
+            f"UPDATE agents_heartbeatrun SET {assignment} WHERE id = %s AND epoch = %s",  # noqa: S608
+            [*values, run_id, epoch],
+        )
+        if cursor.rowcount == 0:
+            _blocked(run_id, epoch, assignment.split(" ", 1)[0])
+            raise Stale(f"run {run_id} has left epoch {epoch}")
+
+
+def _blocked(run_id: uuid.UUID, epoch: int, what: str) -> None:
+    log.warning("stale_write_blocked run=%s epoch=%s what=%s", run_id, epoch, what)
+
+
+# --- how it ends -----------------------------------------------------------------------------
+
+_FINISH = """
+WITH finished AS (
+    UPDATE agents_heartbeatrun
+    SET status = %(status)s, epoch = epoch + 1, token_digest = NULL, lease_expires_at = NULL,
+        finished_at = clock_timestamp(), code = %(code)s, message = %(message)s,
+        summary = %(summary)s, result = %(result)s::jsonb
+    WHERE id = %(run_id)s AND epoch = %(epoch)s
+    RETURNING id, epoch, company_id, agent_id, issue_id, created_at, started_at
+), noted AS (
+    INSERT INTO agents_runevent
+        (run_id, company_id, run_created_at, seq, epoch, kind, text, data, at)
+    SELECT f.id, f.company_id, f.created_at, 1 + coalesce((
+               SELECT max(e.seq) FROM agents_runevent e
+               WHERE e.run_id = f.id AND e.run_created_at = f.created_at), 0),
+           f.epoch, 'status', %(message)s,
+           jsonb_build_object('status', %(status)s::text, 'code', %(code)s::text),
+           clock_timestamp()
+    FROM finished f ON CONFLICT DO NOTHING
+)
+SELECT f.company_id, f.agent_id, f.issue_id, a.name, a.error_code,
+       extract(epoch FROM clock_timestamp() - f.started_at)::float8
+FROM finished f JOIN agents_agent a ON a.id = f.agent_id
+"""
+
+
+@transaction.atomic
+def finish(
+    *,
+    run_id: uuid.UUID,
+    epoch: int,
+    status: str,
+    code: str = "",
+    message: str = "",
+    summary: str = "",
+    result: Mapping[str, Any] | None = None,
+    now: datetime | None = None,
+) -> bool:
+    """End a run, unless it has changed hands: then nothing is written and False returned.
+
+    The run's token dies here. A failure stays visible at the agent until its next success.
+    """
+    ended = _end(run_id, epoch, status, code, message, summary, result or {})
+    if ended is None:
+        _blocked(run_id, epoch, f"finish:{status}")
+        return False
+    company_id, agent_id, issue_id, name, error_code, seconds = ended
+    error = {Status.SUCCEEDED: "", Status.CANCELLED: error_code}.get(Status(status), code)
+    if error != error_code:
+        Agent.objects.filter(id=agent_id).update(error_code=error)
+    activity.record(
+        company_id=company_id,
+        actor=Actor("agent", agent_id, name, run_id),
+        action=f"run.{status}",
+        entity_type="run",
+        entity_id=run_id,
+        entity_name=name,
+        details={
+            "code": code,
+            "issueId": str(issue_id) if issue_id else None,
+            "seconds": round(seconds or 0, 3),
+        },
+        now=now or timezone.now(),
+    )
+    _announce(company_id, run_id, agent_id, issue_id)
+    return True
+
+
+def _end(
+    run_id: uuid.UUID,
+    epoch: int,
+    status: str,
+    code: str,
+    message: str,
+    summary: str,
+    result: Mapping[str, Any],
+) -> tuple[Any, ...] | None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _FINISH,
+            {
+                "run_id": run_id,
+                "epoch": epoch,
+                "status": str(status),
+                "code": str(code),
+                "message": output.clean(message)[:MESSAGE_CHARS],
+                "summary": output.clean(summary)[:SUMMARY_CHARS],
+                "result": output.to_json(result),
+            },
+        )
+        return cursor.fetchone()
+
+
+def _announce(
+    company_id: uuid.UUID, run_id: uuid.UUID, agent_id: uuid.UUID, issue_id: uuid.UUID | None
+) -> None:
+    live.publish(company_id, "runs")
+    live.publish(company_id, "run", run_id)
+    live.publish(company_id, "agent", agent_id)
+    if issue_id is not None:
+        live.publish(company_id, "issue", issue_id)
+    live.wake()  # its place is free: the next one may start
+
+
+def again(
+    *,
+    run: HeartbeatRun,
+    reason: str,
+    not_before: datetime,
+    attempt: int,
+    now: datetime,
+) -> Wake:
+    """Queue another attempt of an ended run, with everything that had woken the first."""
+    payload = {**run.payload, ORIGINAL_REASON: run.payload.get(ORIGINAL_REASON, run.reason)}
+    return wake(
+        agent=run.agent,
+        issue=run.issue,
+        reason=reason,
+        source=HeartbeatRun.Source.RETRY,
+        actor=activity.SYSTEM,
+        now=now,
+        priority=run.priority,
+        comment_ids=run.comment_ids,
+        payload=payload,
+        not_before=not_before,
+        attempt=attempt,
+        retry_of=run.pk,
+    )
+
+
+@transaction.atomic
+def release(*, run_id: uuid.UUID, epoch: int, acted: bool, now: datetime) -> Lost | None:
+    """A worker puts a run down because it is shut down.
+
+    Where nothing was acted and the adapter is safe to repeat, the work goes on in a new run with
+    the same attempt number: a shutdown is nobody's failure. A new run, because money is booked
+    by run and call. Returns None when the run had changed hands.
+    """
+    run = _locked(run_id, epoch)
+    if run is None:
+        _blocked(run_id, epoch, "release")
+        return None
+    return _lose(
+        run,
+        safe=not acted and _safe(run),
+        attempt=run.attempt,
+        message="The instance was shut down while the agent was at work.",
+        now=now,
+    )
+
+
+@transaction.atomic
+def rescue(*, now: datetime | None = None, limit: int = RESCUE_BATCH) -> list[Lost]:
+    """End the runs whose holder's lease has run out, and queue them again where that is safe.
+
+    From this instant the former holder is fenced off. Safe to call from everywhere at once.
+    """
+    now = now or timezone.now()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT r.id FROM agents_heartbeatrun r
+            LEFT JOIN agents_worker w ON w.id = r.worker_id
+            WHERE r.status = 'running'
+              AND coalesce(r.lease_expires_at, w.lease_expires_at, '-infinity')
+                  < clock_timestamp()
+            ORDER BY r.id LIMIT %s FOR NO KEY UPDATE OF r SKIP LOCKED
+            """,
+            [limit],
+        )
+        ids = [row[0] for row in cursor.fetchall()]
+    if not ids:
+        return []
+    lost = []
+    for run in HeartbeatRun.objects.select_related("agent", "issue").filter(id__in=ids):
+        external = run.lease_expires_at is not None
+        lost.append(
+            _lose(
+                run,
+                safe=_safe(run) and run.attempt < outcomes.MAX_LOST_ATTEMPTS,
+                attempt=run.attempt + 1,
+                message=(
+                    "The server that took the run over has not reported in time."
+                    if external
+                    else "The process that carried the run is gone."
+                ),
+                now=now,
+            )
+        )
+    log.warning("rescued %s runs of dead workers", len(lost))
+    return lost
+
+
+def _locked(run_id: uuid.UUID, epoch: int) -> HeartbeatRun | None:
+    return (
+        HeartbeatRun.objects.select_for_update(of=("self",), no_key=True)
+        .select_related("agent", "issue")
+        .filter(id=run_id, epoch=epoch)
+        .first()
+    )
+
+
+def _safe(run: HeartbeatRun) -> bool:
+    """May this run be started again although nobody knows how far it came?"""
+    try:
+        adapter = adapters.get(run.adapter_type)
+    except adapters.UnknownAdapter:
+        return False
+    return run.acted_at is None and adapter.retry_safe
+
+
+def _lose(run: HeartbeatRun, *, safe: bool, attempt: int, message: str, now: datetime) -> Lost:
+    if run.cancel_requested_at is not None:
+        status, code, message = Status.CANCELLED, Code.CANCELLED, run.cancel_reason or "Cancelled."
+    else:
+        status, code = (Status.LOST if safe else Status.UNKNOWN), Code.LOST
+    finish(run_id=run.pk, epoch=run.epoch, status=status, code=code, message=message, now=now)
+    retry_id = None
+    if status == Status.LOST:
+        follow_up = again(
+            run=run, reason="process_lost_retry", not_before=now, attempt=attempt, now=now
+        )
+        retry_id = follow_up.run_id
+    return Lost(run.pk, run.company_id, run.agent_id, run.issue_id, str(status), retry_id)
+
+
+# --- what people ask -------------------------------------------------------------------------
+
+
+@transaction.atomic
+def cancel(
+    *,
+    run: HeartbeatRun,
+    actor: Actor,
+    reason: str = "",
+    now: datetime | None = None,
+) -> str:
+    """Stop a run: a queued one at once, a running one as soon as its worker hears of it.
+
+    Returns the run's status now; `running` means that the worker has been asked. A run that has
+    ended stays as it is.
+    """
+    now = now or timezone.now()
+    run = HeartbeatRun.objects.select_for_update(no_key=True).get(pk=run.pk)
+    if run.status not in HeartbeatRun.LIVE:
+        return run.status
+    elsewhere = run.lease_expires_at is not None
+    said = output.clean(reason)[:200]
+    HeartbeatRun.objects.filter(pk=run.pk).update(
+        cancel_requested_at=run.cancel_requested_at or now, cancel_reason=said
+    )
+    if run.cancel_requested_at is None:
+        activity.record(
+            company_id=run.company_id,
+            actor=actor,
+            action="run.cancel_requested",
+            entity_type="run",
+            entity_id=run.pk,
+            details={"reason": said},
+            now=now,
+        )
+    if run.status == Status.RUNNING and not elsewhere:
+        live.cancel(run.pk)
+        live.publish(run.company_id, "run", run.pk)
+        return run.status
+    finish(
+        run_id=run.pk,
+        epoch=run.epoch,
+        status=Status.CANCELLED,
+        code=Code.CANCELLED,
+        message=said or "Cancelled.",
+        now=now,
+    )
+    return str(Status.CANCELLED)
+
+
+def cancel_queued(
+    *,
+    now: datetime,
+    code: str = Code.CANCELLED,
+    agent_id: uuid.UUID | None = None,
+    issue_id: uuid.UUID | None = None,
+    limit: int = 1_000,
+) -> int:
+    """Cancel what waits for an agent or about an issue. Returns how many runs that were."""
+    waiting = HeartbeatRun.objects.filter(status=Status.QUEUED)
+    if agent_id is not None:
+        waiting = waiting.filter(agent_id=agent_id)
+    if issue_id is not None:
+        waiting = waiting.filter(issue_id=issue_id)
+    if agent_id is None and issue_id is None:
+        return 0
+    count = 0
+    with transaction.atomic():
+        for run in waiting.select_for_update(no_key=True, skip_locked=True)[:limit]:
+            count += finish(
+                run_id=run.pk, epoch=run.epoch, status=Status.CANCELLED, code=code, now=now
+            )
+    return count
+
+
+def retry(*, run: HeartbeatRun, actor: Actor, now: datetime | None = None) -> Wake:
+    """A person runs an ended run again, now. Raises Conflict while it is queued or running."""
+    now = now or timezone.now()
+    if run.status in HeartbeatRun.LIVE:
+        raise Conflict("run_not_ended", "This run has not ended yet.")
+    payload = {**run.payload, ORIGINAL_REASON: MANUAL}
+    return wake(
+        agent=run.agent,
+        issue=run.issue,
+        reason=MANUAL,
+        source=HeartbeatRun.Source.RETRY,
+        actor=actor,
+        now=now,
+        priority=run.priority,
+        comment_ids=run.comment_ids,
+        payload=payload,
+        retry_of=run.pk,
+    )

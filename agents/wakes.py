@@ -1,0 +1,210 @@
+"""A wake is a wish that an agent does a heartbeat. It is a queued run, written in the transaction
+of its cause; wishes about the same issue fold into one queued run.
+
+Read next: `claims.py` (how a queued run starts), `runs.py` (all verbs of a run's life).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+import orjson
+from django.db import IntegrityError, connection, transaction
+from django.utils import timezone
+
+from agents.models import Agent, HeartbeatRun
+from companies import live
+from companies.activity import Actor
+from companies.ids import new_id
+
+MANUAL = "manual"
+TIMER = "heartbeat_timer"
+MEDIUM = 2
+# Reasons that call an agent to answer, also on an issue that is closed or somebody else's.
+ANSWERING = (
+    MANUAL,
+    "issue_commented",
+    "issue_comment_mentioned",
+    "issue_reopened_via_comment",
+    "interaction_answered",
+    "approval_approved",
+    "approval_rejected",
+    "approval_revision_requested",
+    "execution_review_requested",
+    "execution_changes_requested",
+)
+# The reason of the first attempt, kept in the payload of a retry.
+ORIGINAL_REASON = "originalReason"
+
+
+class Wakeable(Protocol):
+    """What a wake needs to know of an issue."""
+
+    @property
+    def pk(self) -> uuid.UUID: ...
+
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """What became of a wish: a new run, one that was queued already, or a refusal by reason."""
+
+    run_id: uuid.UUID | None = None
+    created: bool = False
+    refused: str = ""
+
+
+_INSERT = """
+INSERT INTO agents_heartbeatrun AS run (
+    id, company_id, agent_id, issue_id, status, priority, source, reason, wake_count,
+    comment_ids, payload, idempotency_key, scheduled_for, not_before, attempt, retry_of_id,
+    created_at, epoch, adapter_type, model, cancel_reason, session, code, message, summary,
+    result, input_tokens, cached_tokens, output_tokens, cost_micros, unpriced_calls)
+SELECT %(id)s, a.company_id, a.id, %(issue_id)s, 'queued', %(priority)s, %(source)s, %(reason)s, 1,
+    %(comment_ids)s::uuid[], %(payload)s::jsonb, %(idempotency_key)s, %(scheduled_for)s,
+    %(not_before)s, %(attempt)s, %(retry_of)s,
+    %(now)s, 0, a.adapter_type, '', '', '{}', '', '', '', '{}', 0, 0, 0, 0, 0
+FROM agents_agent a JOIN companies_company c ON c.id = a.company_id
+WHERE a.id = %(agent_id)s AND a.status = 'active' AND c.status <> 'archived'
+  AND (a.wake_on_demand OR %(unasked)s)
+ON CONFLICT (agent_id, issue_id) WHERE status = 'queued' DO UPDATE SET
+    wake_count = run.wake_count + 1,
+    priority = least(run.priority, excluded.priority),
+    -- A regular beat is the weakest reason to be awake; anything else says more.
+    reason = CASE WHEN excluded.reason = 'heartbeat_timer' THEN run.reason
+                  ELSE excluded.reason END,
+    comment_ids = run.comment_ids || ARRAY(
+        SELECT fresh.id FROM unnest(excluded.comment_ids) WITH ORDINALITY AS fresh (id, place)
+        WHERE fresh.id <> ALL (run.comment_ids) ORDER BY fresh.place),
+    payload = run.payload || excluded.payload,
+    idempotency_key = coalesce(run.idempotency_key, excluded.idempotency_key),
+    scheduled_for = coalesce(run.scheduled_for, excluded.scheduled_for),
+    -- A retry waits out its back-off, unless a person asks.
+    not_before = CASE WHEN run.attempt > 1 AND NOT %(hurry)s THEN run.not_before
+                      ELSE least(run.not_before, excluded.not_before) END,
+    attempt = greatest(run.attempt, excluded.attempt),
+    retry_of_id = coalesce(run.retry_of_id, excluded.retry_of_id)
+RETURNING run.id, run.xmax = 0
+"""
+
+
+def wake(
+    *,
+    agent: Agent,
+    issue: Wakeable | None = None,
+    reason: str,
+    source: str,
+    actor: Actor,
+    now: datetime | None = None,
+    priority: int | None = None,
+    comment_ids: Sequence[uuid.UUID] = (),
+    payload: Mapping[str, Any] | None = None,
+    not_before: datetime | None = None,
+    scheduled_for: datetime | None = None,
+    idempotency_key: str | None = None,
+    attempt: int = 1,
+    retry_of: uuid.UUID | None = None,
+) -> Wake:
+    """Queue a heartbeat of `agent` about `issue`, in the caller's transaction.
+
+    Folds into the agent's queued run about the same issue where there is one; a run that is
+    going on is never touched, so the wish becomes the next run. A repeated `idempotency_key` or
+    timer slot (`scheduled_for`) is the run that it made before. Holds and caps do not refuse a
+    wish, they keep the run waiting. Refusals: own_change (an agent's own acts never wake it),
+    agent_terminated, agent_pending_approval, wake_on_demand_off, company_archived.
+    """
+    now = now or timezone.now()
+    if _own_change(agent, actor, reason, source):
+        return Wake(refused="own_change")
+    known = _known(agent, idempotency_key, scheduled_for)
+    if known is not None:
+        return Wake(run_id=known)
+    values = {
+        "id": new_id(),
+        "agent_id": agent.pk,
+        "issue_id": issue.pk if issue is not None else None,
+        "priority": _priority(issue, priority),
+        "source": str(source),
+        "reason": reason,
+        "comment_ids": list(comment_ids),
+        "payload": orjson.dumps(dict(payload or {}), default=str).decode(),
+        "idempotency_key": idempotency_key,
+        "scheduled_for": scheduled_for,
+        "not_before": not_before or now,
+        "attempt": attempt,
+        "retry_of": retry_of,
+        "now": now,
+        "unasked": source in (HeartbeatRun.Source.TIMER, HeartbeatRun.Source.RETRY)
+        or reason == MANUAL,
+        "hurry": actor.type == "user" or reason == MANUAL,
+    }
+    keyed = idempotency_key is not None or scheduled_for is not None
+    try:
+        # Only a key can collide with something else than the queued run; it pays for a savepoint.
+        row = _insert_in_savepoint(values) if keyed else _insert(values)
+    except IntegrityError:
+        known = _known(agent, idempotency_key, scheduled_for) if keyed else None
+        if known is None:
+            raise
+        return Wake(run_id=known)
+    if row is None:
+        return Wake(refused=_refusal(agent))
+    run_id, created = row
+    live.wake()
+    live.publish(agent.company_id, "runs")
+    if issue is not None:
+        live.publish(agent.company_id, "issue", issue.pk)
+    return Wake(run_id=run_id, created=created)
+
+
+def _own_change(agent: Agent, actor: Actor, reason: str, source: str) -> bool:
+    return (
+        actor.type == "agent"
+        and actor.id == agent.pk
+        and source != HeartbeatRun.Source.RETRY
+        and reason != MANUAL
+    )
+
+
+def _priority(issue: Wakeable | None, priority: int | None) -> int:
+    if priority is not None:
+        return priority
+    return issue.priority if issue is not None else MEDIUM
+
+
+def _known(
+    agent: Agent, idempotency_key: str | None, scheduled_for: datetime | None
+) -> uuid.UUID | None:
+    """The run that this key or slot made before."""
+    runs = HeartbeatRun.objects.filter(agent_id=agent.pk).values_list("id", flat=True)
+    if idempotency_key is not None:
+        known = runs.filter(idempotency_key=idempotency_key).first()
+        if known is not None:
+            return known
+    if scheduled_for is not None:
+        return runs.filter(scheduled_for=scheduled_for).first()
+    return None
+
+
+def _insert(values: Mapping[str, Any]) -> tuple[uuid.UUID, bool] | None:
+    with connection.cursor() as cursor:
+        cursor.execute(_INSERT, values)
+        return cursor.fetchone()
+
+
+def _insert_in_savepoint(values: Mapping[str, Any]) -> tuple[uuid.UUID, bool] | None:
+    with transaction.atomic():
+        return _insert(values)
+
+
+def _refusal(agent: Agent) -> str:
+    """Why the insert found no agent to wake. Asked afresh: the caller's copy may be old."""
+    status, on_demand = Agent.objects.values_list("status", "wake_on_demand").get(pk=agent.pk)
+    if status != Agent.Status.ACTIVE:
+        return f"agent_{status}"
+    return "company_archived" if on_demand else "wake_on_demand_off"
