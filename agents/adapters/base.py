@@ -7,7 +7,7 @@ Read next: `agents/adapters/openai.py` for a short complete example.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, Protocol
@@ -239,6 +239,7 @@ class Brief:
     api_key: str = ""  # the run's own token
     run_dir: str = ""  # an empty folder of this run's own, 0700
     workspace: str = ""  # the folder the operator set, or ""
+    agent_dir: str = ""  # a folder of this agent's own that lives across runs, or ""
     session: Mapping[str, Any] = field(default_factory=dict)
     tools: Sequence[ToolSpec] = ()
     call_tool: CallTool = no_tools
@@ -260,6 +261,11 @@ class Config(BaseModel):
         return set()
 
 
+# `Adapter.Config` hides the class of that name inside an adapter.
+AnyConfig = Config
+ConfigClass = type[Config]
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One line of "test this configuration"."""
@@ -276,19 +282,19 @@ class Adapter(Protocol):
     type: ClassVar[str]
     label: ClassVar[str]
     description: ClassVar[str]
-    Config: ClassVar[type[Config]]
-    retry_safe: ClassVar[bool]  # may a lost run simply be started again?
+    Config: ClassVar[ConfigClass]
+    retry_safe: ClassVar[bool]  # may a lost run that has not acted simply be started again?
     uses_tools: ClassVar[bool]  # does the engine hand it the issue's tools?
     simulated: ClassVar[bool]
 
-    def run(self, brief: Brief) -> AsyncIterator[Event]:
+    def run(self, brief: Brief) -> AsyncGenerator[Event, None]:
         """Yield events until `Done`; raise AdapterError otherwise.
 
         Cancellation is asyncio's: clean up (sockets, process trees) in `finally`.
         """
         ...
 
-    async def test(self, config: Config, secrets: Mapping[str, str]) -> list[Check]:
+    async def test(self, config: AnyConfig, secrets: Mapping[str, str]) -> list[Check]:
         """Really call out and explain what happened, line by line; a bad answer is a line too."""
         ...
 

@@ -13,21 +13,22 @@ import shutil
 import signal
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import orjson
-from pydantic import Field, StringConstraints, ValidationError, field_validator
+from pydantic import Field, ValidationError
 
-from agents.adapters import failures, fields, results
+from agents.adapters import failures, program, results
 from agents.adapters.base import (
     AdapterError,
+    AnyConfig,
     Brief,
     Check,
     Code,
-    Config,
+    ConfigClass,
     Done,
     Event,
     Started,
@@ -36,7 +37,6 @@ from agents.adapters.base import (
 from agents.adapters.child import Child
 from agents.adapters.proctree import POLL_SECONDS, Tree
 
-DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 DRAIN_SECONDS = 1.0  # after the end, for output that is still on its way
 TICK_SECONDS = 0.25
 LOOK_SECONDS = 2.0  # between snapshots of the descendants
@@ -44,51 +44,12 @@ TAIL_CHARS = 64 * 1024  # of standard output, in which the result is looked for
 SUMMARY_CHARS = 4000
 STRAY_GRACE_SECONDS = 1.0
 
-Argument = Annotated[str, StringConstraints(max_length=20_000, pattern=r"^[^\0]*$")]
 
-
-class ProcessConfig(Config):
+class ProcessConfig(program.ProgramConfig):
     """Which program to run and within which bounds; 0 switches the idle limit off."""
 
-    command: Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\0]+$")]
-    args: list[Argument] = Field(default_factory=list, max_length=1000)
-    cwd: Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\0]*$")] | None = None
-    env: dict[str, fields.EnvValue] = Field(default_factory=dict, max_length=200)
-    timeout_sec: fields.Seconds = 3600
-    idle_timeout_sec: float = Field(900, ge=0, le=7 * 24 * 3600, allow_inf_nan=False)
-    grace_sec: float = Field(10, ge=0, le=300, allow_inf_nan=False)
-    max_output_bytes: int = Field(20 * 1024**2, ge=1024, le=1024**3)
-    max_memory_mb: int | None = Field(None, ge=16, le=1024**2)
-    max_cpu_sec: int | None = Field(None, ge=1, le=7 * 24 * 3600)
-    max_processes: int | None = Field(None, ge=1, le=100_000)
-    max_file_mb: int | None = Field(None, ge=1, le=1024**2)
-    max_open_files: int = Field(4096, ge=16, le=1_000_000)
-
-    @field_validator("env")
-    @classmethod
-    def _names(cls, value: dict[str, fields.EnvValue]) -> dict[str, fields.EnvValue]:
-        for name, bound in value.items():
-            if not name.isascii() or not name.isidentifier():
-                raise ValueError(f"{name[:100]!r} is not a name of an environment variable.")
-            if name.startswith("PAPERCLIP_"):
-                raise ValueError(f"{name} is set by Paperclip itself.")
-            if isinstance(bound, str) and "\0" in bound:
-                raise ValueError(f"The value of {name} contains a NUL character.")
-        return value
-
-    def secret_names(self) -> set[str]:
-        return {v.secret for v in self.env.values() if isinstance(v, fields.SecretRef)}
-
-    def limits(self) -> dict[str, int]:
-        wanted = {
-            "NOFILE": self.max_open_files,
-            "CORE": 0,
-            "AS": self.max_memory_mb and self.max_memory_mb * 1024**2,
-            "CPU": self.max_cpu_sec,
-            "NPROC": self.max_processes,
-            "FSIZE": self.max_file_mb and self.max_file_mb * 1024**2,
-        }
-        return {name: value for name, value in wanted.items() if value is not None}
+    command: program.Command
+    args: list[program.Argument] = Field(default_factory=list, max_length=1000)
 
 
 class Process:
@@ -97,12 +58,12 @@ class Process:
     description: ClassVar[str] = (
         "Any program or script on this machine, started with a list of arguments."
     )
-    Config: ClassVar[type[Config]] = ProcessConfig
+    Config: ClassVar[ConfigClass] = ProcessConfig
     retry_safe: ClassVar[bool] = False  # it may have done anything
     uses_tools: ClassVar[bool] = False
     simulated: ClassVar[bool] = False
 
-    async def run(self, brief: Brief) -> AsyncIterator[Event]:
+    async def run(self, brief: Brief) -> AsyncGenerator[Event, None]:
         try:
             config = ProcessConfig.model_validate(dict(brief.config))
         except ValidationError as error:
@@ -116,25 +77,29 @@ class Process:
             if own_dir:
                 await asyncio.to_thread(shutil.rmtree, own_dir, ignore_errors=True)
 
-    async def test(self, config: Config, secrets: Mapping[str, str]) -> list[Check]:
+    async def test(self, config: AnyConfig, secrets: Mapping[str, str]) -> list[Check]:
         assert isinstance(config, ProcessConfig)
-        checks = []
-        cwd = config.cwd or ""
-        if cwd and os.path.isabs(cwd):
-            ok = os.path.isdir(cwd)
-            message = f"{cwd} is there." if ok else f"{cwd} is not a folder on this machine."
-            checks.append(Check("Folder", ok, message, "" if ok else "Create it, or correct cwd."))
-        try:
-            env = environment_base(config, secrets, home="/nonexistent")
-            path = executable(config.command, cwd=cwd or os.getcwd(), path=env["PATH"])
-            checks.append(Check("Program", True, f"{path} can be run. It was not started."))
-        except AdapterError as error:
-            hint = "Install it, or give its full path." if error.code is Code.NOT_INSTALLED else ""
-            checks.append(Check("Program", False, error.message, hint))
-        return checks
+        return await asyncio.to_thread(_checks, config, secrets)
 
     async def aclose(self) -> None:
         return None
+
+
+def _checks(config: ProcessConfig, secrets: Mapping[str, str]) -> list[Check]:
+    checks = []
+    cwd = config.cwd or ""
+    if cwd and os.path.isabs(cwd):
+        ok = os.path.isdir(cwd)
+        message = f"{cwd} is there." if ok else f"{cwd} is not a folder on this machine."
+        checks.append(Check("Folder", ok, message, "" if ok else "Create it, or correct cwd."))
+    try:
+        env = program.environment_base(config, secrets, home="/nonexistent")
+        path = program.executable(config.command, cwd=cwd or os.getcwd(), path=env["PATH"])
+        checks.append(Check("Program", True, f"{path} can be run. It was not started."))
+    except AdapterError as error:
+        hint = "Install it, or give its full path." if error.code is Code.NOT_INSTALLED else ""
+        checks.append(Check("Program", False, error.message, hint))
+    return checks
 
 
 class Execution:
@@ -148,11 +113,11 @@ class Execution:
         self.tail = ""  # of standard output
         self.last_error = ""  # of standard error
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         config = self.config
         cwd = self._cwd()
         env = self._environment(cwd)
-        path = executable(config.command, cwd=cwd, path=env["PATH"])
+        path = program.executable(config.command, cwd=cwd, path=env["PATH"])
         try:
             child = Child(
                 executable=path,
@@ -178,14 +143,14 @@ class Execution:
         async for event in self._judge(child.returncode or 0):
             yield event
 
-    async def _watch(self, child: Child, tree: Tree) -> AsyncIterator[Text]:
+    async def _watch(self, child: Child, tree: Tree) -> AsyncGenerator[Text, None]:
         """Its output until it ends. Raises when it goes over a limit."""
         config = self.config
         loop = asyncio.get_running_loop()
         deadline = loop.time() + config.timeout_sec
         alive_at = looked_at = loop.time()
         while child.returncode is None:
-            piece = await child.next(timeout=TICK_SECONDS)
+            piece = await child.next(seconds=TICK_SECONDS)
             now = loop.time()
             if piece is not None:
                 alive_at = now
@@ -213,7 +178,7 @@ class Execution:
                 await asyncio.to_thread(tree.look)
         until = loop.time() + DRAIN_SECONDS  # a child of it may hold the pipes for ever
         while loop.time() < until and not child.output_ended:
-            piece = await child.next(timeout=POLL_SECONDS)
+            piece = await child.next(seconds=POLL_SECONDS)
             if piece is not None:
                 yield self._noted(*piece)
         while (piece := child.waiting()) is not None:
@@ -236,14 +201,14 @@ class Execution:
             ladder = [(signal.SIGTERM, min(step, STRAY_GRACE_SECONDS))]
         try:
             await tree.end(signals=ladder)
-            await child.wait(timeout=2.0)
+            await child.wait(seconds=2.0)
         except BaseException:
             tree.kill()  # a second cancellation: no more patience
             raise
         finally:
             child.close()
 
-    async def _judge(self, code: int) -> AsyncIterator[Event]:
+    async def _judge(self, code: int) -> AsyncGenerator[Event, None]:
         """What the run amounts to, by what it reported and how it ended."""
         raw = await asyncio.to_thread(self._reported)
         outcome = None
@@ -325,55 +290,8 @@ class Execution:
         for folder in (home, temporary):
             folder.mkdir(mode=0o700, exist_ok=True)
         brief = self.brief
-        env = environment_base(self.config, brief.secrets, home=str(home))
+        env = program.environment_base(self.config, brief.secrets, home=str(home))
         env.setdefault("TMPDIR", str(temporary))
-        facts = {
-            "PAPERCLIP_API_URL": brief.api_url,
-            "PAPERCLIP_API_KEY": brief.api_key,
-            "PAPERCLIP_AGENT_ID": brief.agent_id,
-            "PAPERCLIP_COMPANY_ID": brief.company_id,
-            "PAPERCLIP_TASK_ID": brief.task.id if brief.task else "",
-            "PAPERCLIP_WAKE_REASON": brief.reason,
-            "PAPERCLIP_WORKSPACE_CWD": cwd,
-        }
-        for name, value in {**facts, **brief.env}.items():
-            if value and "\0" not in value and "=" not in name:
-                env[name] = value
-        env["PAPERCLIP_RUN_ID"] = brief.run_id  # also marks all its processes
+        env.update(program.run_facts(brief, cwd=cwd))
         env["PAPERCLIP_RESULT_FILE"] = self.result_file
         return env
-
-
-def environment_base(
-    config: ProcessConfig, secrets: Mapping[str, str], *, home: str
-) -> dict[str, str]:
-    """What any program needs, and what the operator set. Nothing else of the server's."""
-    env = {
-        "PATH": os.environ.get("PATH") or DEFAULT_PATH,
-        "HOME": home,
-        "LANG": os.environ.get("LANG") or "C.UTF-8",
-        "TERM": "dumb",
-    }
-    for name, bound in config.env.items():
-        value = bound if isinstance(bound, str) else fields.secret_value(bound.secret, secrets)
-        if "\0" in value:
-            raise AdapterError(
-                Code.CONFIG_INVALID, f"The value of {name} contains a NUL character."
-            )
-        env[name] = value
-    return env
-
-
-def executable(command: str, *, cwd: str, path: str) -> str:
-    """The file that `command` runs. Raises AdapterError(NOT_INSTALLED or CONFIG_INVALID)."""
-    if "/" in command:
-        found = os.path.normpath(os.path.join(cwd, command))
-        if not os.path.isfile(found):
-            raise AdapterError(Code.NOT_INSTALLED, f"There is no program {found}.")
-        if not os.access(found, os.X_OK):
-            raise AdapterError(Code.CONFIG_INVALID, f"{found} may not be run (chmod +x).")
-        return found
-    located = shutil.which(command, path=path)
-    if located is None:
-        raise AdapterError(Code.NOT_INSTALLED, f"There is no program {command} on the PATH.")
-    return os.path.abspath(located)

@@ -62,7 +62,7 @@ class Tree:
                 return
             _send(alive, number)
             deadline = loop.time() + seconds
-            while loop.time() < deadline and any(map(_alive, alive)):
+            while loop.time() < deadline and any(map(_alive, alive)):  # noqa: ASYNC110
                 await asyncio.sleep(POLL_SECONDS)
         for _ in range(MAX_SWEEPS):  # whoever forks while being killed is found the next time
             alive = await asyncio.to_thread(self.look)
