@@ -1,0 +1,212 @@
+"""Who has to look at what: an agent's open issues, and what waits for the people of a company."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from agents import outcomes
+from agents.models import Agent, HeartbeatRun, Hold
+from issues import questions
+from issues.models import Blocker, Interaction, Issue
+
+S = Issue.Status
+Run = HeartbeatRun.Status
+
+# What an agent can act on comes first.
+_ORDER = {S.IN_PROGRESS: 0, S.TODO: 1, S.IN_REVIEW: 2, S.BLOCKED: 3}
+FAILED_DAYS = 7
+
+
+def for_agent(agent: Agent, *, limit: int = 50) -> list[dict[str, Any]]:
+    """`GET /api/agents/me/inbox-lite`: the agent's open issues, what it can do first.
+
+    Four queries whatever the number. Only its own issues: nobody works on another's by accident.
+    """
+    found = list(
+        Issue.objects.for_company(agent.company_id)
+        .listed()
+        .filter(assignee_agent=agent, status__in=list(_ORDER))
+        .order_by("priority", "id")[: limit * 4]
+    )
+    found.sort(key=lambda issue: (_ORDER[S(issue.status)], issue.priority, issue.id))
+    found = found[:limit]
+    ids = [issue.id for issue in found]
+    blocking = open_blockers(ids)
+    running = {
+        run.issue_id: run
+        for run in HeartbeatRun.objects.filter(issue_id__in=ids, status=Run.RUNNING)
+    }
+    return [_row(issue, blocking.get(issue.id, []), running.get(issue.id)) for issue in found]
+
+
+def _row(issue: Issue, blocking: list[uuid.UUID], run: HeartbeatRun | None) -> dict[str, Any]:
+    return {
+        "id": str(issue.id),
+        "identifier": issue.identifier,
+        "title": issue.title,
+        "status": issue.status,
+        "priority": issue.get_priority_display(),
+        "projectId": str(issue.project_id) if issue.project_id else None,
+        "goalId": str(issue.goal_id) if issue.goal_id else None,
+        "parentId": str(issue.parent_id) if issue.parent_id else None,
+        "updatedAt": issue.updated_at.astimezone(UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z"),
+        "activeRun": {"id": str(run.id), "status": run.status, "agentId": str(run.agent_id)}
+        if run
+        else None,
+        "activeRecoveryAction": None,
+        "dependencyReady": not blocking,
+        "unresolvedBlockerCount": len(blocking),
+        "unresolvedBlockerIssueIds": [str(one) for one in blocking],
+    }
+
+
+def open_blockers(issue_ids: list[uuid.UUID]) -> dict[uuid.UUID, list[uuid.UUID]]:
+    """The ids of the open issues that block each of these, in one query."""
+    rows = (
+        Blocker.objects.filter(issue_id__in=issue_ids)
+        .exclude(blocking__status__in=Issue.CLOSED)
+        .order_by("created_at", "id")
+        .values_list("issue_id", "blocking_id")
+    )
+    blocking: dict[uuid.UUID, list[uuid.UUID]] = defaultdict(list)
+    for issue_id, blocking_id in rows:
+        blocking[issue_id].append(blocking_id)
+    return dict(blocking)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing that waits for a person."""
+
+    kind: str  # question, review, failed or hold
+    at: datetime
+    title: str
+    text: str
+    issue: Issue | None = None
+    agent: Agent | None = None
+    interaction: Interaction | None = None
+    run: HeartbeatRun | None = None
+    code: str = ""
+
+
+def for_operators(company_id: uuid.UUID, *, now: datetime, limit: int = 50) -> list[Item]:
+    """What waits for the people of a company, the newest first, at most `limit` of each kind."""
+    items = [
+        *_questions(company_id, limit),
+        *_reviews(company_id, limit),
+        *_failures(company_id, now, limit),
+        *_holds(company_id, limit),
+    ]
+    return sorted(items, key=lambda item: item.at, reverse=True)
+
+
+def count(company_id: uuid.UUID) -> int:
+    """How many questions and reviews wait; for the badge."""
+    asked = Interaction.objects.for_company(company_id).filter(status="pending").count()
+    return asked + _in_review(company_id).count()
+
+
+def _in_review(company_id: uuid.UUID) -> Any:
+    """Issues handed to people without a question of their own."""
+    return (
+        Issue.objects.for_company(company_id)
+        .listed()
+        .filter(status=S.IN_REVIEW)
+        .exclude(interactions__status=Interaction.Status.PENDING)
+    )
+
+
+def _questions(company_id: uuid.UUID, limit: int) -> list[Item]:
+    rows = (
+        Interaction.objects.for_company(company_id)
+        .filter(status=Interaction.Status.PENDING)
+        .select_related("issue", "asked_by_agent")
+        .order_by("-created_at", "-id")[:limit]
+    )
+    return [
+        Item(
+            kind="question",
+            at=row.created_at,
+            title=f"{row.asked_by_agent or 'An agent'} asks",
+            text=questions.question(row),
+            issue=row.issue,
+            agent=row.asked_by_agent,
+            interaction=row,
+        )
+        for row in rows
+    ]
+
+
+def _reviews(company_id: uuid.UUID, limit: int) -> list[Item]:
+    rows = (
+        _in_review(company_id)
+        .select_related("assignee_agent")
+        .order_by("-updated_at", "-id")[:limit]
+    )
+    return [
+        Item(
+            kind="review",
+            at=row.updated_at,
+            title="To review",
+            text=row.title,
+            issue=row,
+            agent=row.assignee_agent,
+        )
+        for row in rows
+    ]
+
+
+def _failures(company_id: uuid.UUID, now: datetime, limit: int) -> list[Item]:
+    """The last failed run of each agent that has not succeeded since."""
+    rows = (
+        HeartbeatRun.objects.for_company(company_id)
+        .filter(
+            status__in=[Run.FAILED, Run.TIMED_OUT, Run.UNKNOWN],
+            created_at__gte=now - timedelta(days=FAILED_DAYS),
+            agent__status=Agent.Status.ACTIVE,
+        )
+        .exclude(agent__error_code="")
+        .select_related("agent", "issue")
+        .order_by("agent_id", "-created_at", "-id")
+        .distinct("agent_id")[:limit]
+    )
+    return [
+        Item(
+            kind="failed",
+            at=row.finished_at or row.created_at,
+            title=f"{row.agent.name}: {outcomes.of(row.code).title}",
+            text=outcomes.of(row.code).remedy,
+            issue=row.issue,
+            agent=row.agent,
+            run=row,
+            code=row.code,
+        )
+        for row in rows
+    ]
+
+
+def _holds(company_id: uuid.UUID, limit: int) -> list[Item]:
+    """Holds that a machine placed; who paused an agent by hand knows it."""
+    rows = (
+        Hold.objects.for_company(company_id)
+        .exclude(reason=Hold.Reason.OPERATOR)
+        .select_related("agent")
+        .order_by("-created_at", "-id")[:limit]
+    )
+    return [
+        Item(
+            kind="hold",
+            at=row.created_at,
+            title=f"{row.agent.name} is on hold",
+            text=row.note or row.get_reason_display(),
+            agent=row.agent,
+            code=row.reason,
+        )
+        for row in rows
+    ]

@@ -1,0 +1,205 @@
+"""Why is nobody working on this issue? The answer in chips, for a whole list at once.
+
+Five queries whatever the number of issues. Each chip has a code for programs and tests, a text for
+people and, where one thing can be done about it, an action (what a page offers).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
+from django.utils import timezone
+
+from agents import outcomes
+from agents.models import Agent, HeartbeatRun, Hold
+from companies.models import Company
+from issues.models import Blocker, Interaction, Issue
+
+S = Issue.Status
+Run = HeartbeatRun.Status
+
+HOLDS = {
+    Hold.Reason.OPERATOR: "is paused",
+    Hold.Reason.AGENT_BUDGET: "has used up its budget",
+    Hold.Reason.PROJECT_BUDGET: "is held: the project's budget is used up",
+    Hold.Reason.COMPANY_BUDGET: "is held: the company's budget is used up",
+    Hold.Reason.QUOTA: "is held: the provider's quota is used up",
+    Hold.Reason.LOOP: "is held: it went round in circles",
+}
+BUDGETS = (Hold.Reason.AGENT_BUDGET, Hold.Reason.PROJECT_BUDGET, Hold.Reason.COMPANY_BUDGET)
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """One reason. `action` is empty, or: assign, answer, review, resume, resume_company,
+    raise_budget, open_agent, open_issue, wake. `at` is a moment that the text needs (a page shows
+    it as "3 minutes ago"); `ref` the id of what `action` is about."""
+
+    code: str
+    text: str
+    action: str = ""
+    at: datetime | None = None
+    ref: uuid.UUID | None = None
+
+
+def reasons(issues: Sequence[Issue], *, now: datetime | None = None) -> dict[uuid.UUID, list[Chip]]:
+    """Chips by issue id, the weightiest first; empty for what is closed, running or nobody's
+    concern. The issues are of one company."""
+    now = now or timezone.now()
+    open_ones = [issue for issue in issues if issue.status not in Issue.CLOSED]
+    chips: dict[uuid.UUID, list[Chip]] = {issue.id: [] for issue in issues}
+    if not open_ones:
+        return chips
+    facts = _Facts(open_ones)
+    for issue in open_ones:
+        chips[issue.id] = _chips(issue, facts, now)
+    return chips
+
+
+def not_running(issue: Issue, *, now: datetime | None = None) -> list[Chip]:
+    """The chips of one issue."""
+    return reasons([issue], now=now)[issue.id]
+
+
+class _Facts:
+    """What a whole list needs, each in one query."""
+
+    def __init__(self, issues: Sequence[Issue]) -> None:
+        ids = [issue.id for issue in issues]
+        agent_ids = {issue.assignee_agent_id for issue in issues if issue.assignee_agent_id}
+        self.company = Company.objects.get(id=issues[0].company_id)
+        self.agents = {
+            agent.id: agent
+            for agent in Agent.objects.filter(id__in=agent_ids).prefetch_related("holds")
+        }
+        self.blockers: dict[uuid.UUID, list[Issue]] = defaultdict(list)
+        for row in (
+            Blocker.objects.filter(issue_id__in=ids)
+            .exclude(blocking__status__in=Issue.CLOSED)
+            .select_related("blocking")
+            .order_by("blocking__number", "id")
+        ):
+            self.blockers[row.issue_id].append(row.blocking)
+        self.questions = {
+            row.issue_id: row
+            for row in Interaction.objects.filter(
+                issue_id__in=ids, status=Interaction.Status.PENDING
+            ).order_by("-created_at", "-id")
+        }
+        self.queued: dict[uuid.UUID, HeartbeatRun] = {}
+        self.running: set[uuid.UUID] = set()
+        self.at_work: dict[uuid.UUID, list[HeartbeatRun]] = defaultdict(list)
+        self._runs(ids, agent_ids)
+
+    def _runs(self, ids: list[uuid.UUID], agent_ids: set[uuid.UUID]) -> None:
+        """Live runs of these issues, and what their agents are busy with."""
+        live = (
+            HeartbeatRun.objects.live()
+            .filter(Q(issue_id__in=ids) | Q(agent_id__in=agent_ids, status=Run.RUNNING))
+            .select_related("issue")
+            .order_by("created_at", "id")
+        )
+        wanted = set(ids)
+        for run in live:
+            if run.status == Run.RUNNING:
+                self.at_work[run.agent_id].append(run)
+                if run.issue_id in wanted:
+                    self.running.add(run.issue_id)
+            elif run.issue_id in wanted:
+                self.queued.setdefault(run.issue_id, run)
+
+
+def _chips(issue: Issue, facts: _Facts, now: datetime) -> list[Chip]:
+    if issue.id in facts.running:
+        return []
+    chips = [*_waiting_for_people(issue, facts), *_blocked(issue, facts)]
+    if issue.status == S.BACKLOG:
+        return [*chips, Chip("backlog", "In the backlog: not to be done yet")]
+    if issue.assignee_agent_id is None and issue.assignee_user_id is None:
+        return [*chips, Chip("no_assignee", "Nobody is assigned", "assign")]
+    agent = facts.agents.get(issue.assignee_agent_id) if issue.assignee_agent_id else None
+    if agent is None:
+        return chips
+    chips += _agent(agent, facts)
+    if issue.status in (S.TODO, S.IN_PROGRESS) or issue.id in facts.queued:
+        chips += _queue(issue, agent, facts, now, stuck=bool(chips))
+    return chips
+
+
+def _waiting_for_people(issue: Issue, facts: _Facts) -> list[Chip]:
+    asked = facts.questions.get(issue.id)
+    if asked is not None:
+        return [
+            Chip("waiting_for_you", "Waits for your answer", "answer", asked.created_at, asked.id)
+        ]
+    if issue.status == S.IN_REVIEW:
+        return [Chip("in_review", "Waits for your review", "review", issue.updated_at)]
+    return []
+
+
+def _blocked(issue: Issue, facts: _Facts) -> list[Chip]:
+    blocking = facts.blockers.get(issue.id, [])
+    if blocking:
+        names = ", ".join(one.identifier for one in blocking[:3])
+        more = f" and {len(blocking) - 3} more" if len(blocking) > 3 else ""
+        return [Chip("blocked_by", f"Blocked by {names}{more}", "open_issue", ref=blocking[0].id)]
+    if issue.status == S.BLOCKED:
+        return [Chip("blocked", issue.blocked_reason or "Blocked")]
+    return []
+
+
+def _agent(agent: Agent, facts: _Facts) -> list[Chip]:
+    chips = []
+    if facts.company.status != Company.Status.ACTIVE:
+        chips.append(
+            Chip("company_paused", f"{facts.company.name} is {facts.company.status}",
+                 "resume_company", ref=facts.company.id)
+        )  # fmt: skip
+    if agent.status == Agent.Status.TERMINATED:
+        chips.append(
+            Chip("agent_terminated", f"{agent.name} does not work here any more", "assign")
+        )
+    elif agent.status == Agent.Status.PENDING_APPROVAL:
+        chips.append(
+            Chip("agent_pending", f"{agent.name} waits for approval", "open_agent", ref=agent.id)
+        )
+    for hold in agent.holds.all():
+        budget = hold.reason in BUDGETS
+        chips.append(
+            Chip(
+                "budget_hold" if budget else "agent_paused",
+                f"{agent.name} {HOLDS[Hold.Reason(hold.reason)]}",
+                "raise_budget" if budget else "resume",
+                hold.created_at,
+                agent.id,
+            )
+        )
+    if agent.error_code:
+        title = outcomes.of(agent.error_code).title
+        chips.append(
+            Chip("adapter_failed", f"{agent.name}'s last run failed: {title}", "open_agent",
+                 ref=agent.id)
+        )  # fmt: skip
+    return chips
+
+
+def _queue(issue: Issue, agent: Agent, facts: _Facts, now: datetime, *, stuck: bool) -> list[Chip]:
+    run = facts.queued.get(issue.id)
+    if run is None:
+        if stuck:
+            return []
+        return [Chip("no_run", "No run is planned", "wake", ref=agent.id)]
+    if run.not_before > now:
+        code, text = ("retry_at", "Tries again") if run.attempt > 1 else ("not_before", "Starts")
+        return [Chip(code, text, at=run.not_before, ref=run.id)]
+    at_work = facts.at_work.get(agent.id, [])
+    if at_work and len(at_work) >= agent.max_concurrent_runs:
+        first = at_work[0].issue
+        what = first.identifier if first else "its regular round"
+        return [Chip("cap_full", f"{agent.name} is busy with {what}", at=run.created_at)]
+    return [Chip("queued", "Queued", at=run.created_at, ref=run.id)]

@@ -1,0 +1,404 @@
+"""The work: how agents take issues, give them back, and what the end of a run means for one.
+
+A checkout is a row. "One live checkout an issue" is a unique rule of the database; these verbs
+lock the issue before they look, so that a race has one winner and the others get a 409 that says
+who has it. Releasing closes one's own row and cannot touch a successor's.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from agents import outcomes, wakes
+from agents.models import Agent, HeartbeatRun
+from companies import activity, live
+from companies.activity import Actor
+from companies.errors import Forbidden, Invalid, NotFound
+from issues import consequences, graph, ownership, steps, transitions
+from issues.models import Checkout, Comment, Interaction, Issue
+
+S = Issue.Status
+Run = HeartbeatRun.Status
+
+EXPECTED = (S.TODO, S.BACKLOG, S.BLOCKED, S.IN_REVIEW)
+MAX_FOLLOW_UPS = 2  # runs that end without finishing, before a person has to decide
+FOLLOW_UP_SECONDS = 60
+
+
+@transaction.atomic
+def checkout(
+    *,
+    issue: Issue,
+    agent: Agent,
+    run: HeartbeatRun | None = None,
+    expected_statuses: Collection[str] = EXPECTED,
+    actor: Actor | None = None,
+    now: datetime | None = None,
+) -> Issue:
+    """The issue is this agent's, and in progress. Again by the owner: no change, the same answer.
+
+    Adopts the lock of a dead run of the same agent and takes over from a dead run of another one
+    when the issue is now this agent's. An unassigned issue becomes the agent's. Raises Conflict
+    with the current owner and status, Unprocessable when an open issue blocks it.
+    """
+    now = now or timezone.now()
+    _check_expected(expected_statuses)
+    row = graph.lock_row(issue.id)
+    if row.company_id != agent.company_id:
+        raise NotFound("There is no such issue.")
+    held = ownership.holder(row.id)
+    if held is not None and _is_mine(held, agent, run):
+        if run is not None and held.run_id != run.id:
+            held.run = run
+            held.save(update_fields=["run"])
+        if row.status == S.IN_PROGRESS:
+            return row
+    _check_free(row, held, agent, run)
+    if row.status not in expected_statuses and not (
+        row.status == S.IN_PROGRESS and row.assignee_agent_id == agent.id
+    ):
+        raise ownership.conflict(
+            row,
+            "unexpected_status",
+            f"{row.identifier} is {transitions.word(row.status)}.",
+            expectedStatuses=sorted(expected_statuses),
+        )
+    if row.status in Issue.CLOSED:
+        raise ownership.conflict(
+            row, "issue_closed", f"{row.identifier} is {transitions.word(row.status)}."
+        )
+    steps.refuse_blocked(row, S.IN_PROGRESS, person=False)
+    if held is not None and held.agent_id != agent.id:
+        _close(held, reason="holder_gone", now=now)
+        held = None
+    if held is None:
+        Checkout.objects.create(
+            company_id=row.company_id, issue=row, agent=agent, run=run, created_at=now
+        )
+    before = row.status
+    row.assignee_agent = agent
+    steps.mark(row, S.IN_PROGRESS, now)
+    consequences.save(row, now, {"assignee_agent"})
+    consequences.record(
+        row,
+        actor=actor or _as_agent(agent, run),
+        action="issue.checked_out",
+        now=now,
+        details={
+            "agentId": str(agent.id),
+            "before": {"status": before},
+            "after": {"status": row.status},
+        },
+    )
+    consequences.announce(row)
+    return row
+
+
+def begin(*, run: HeartbeatRun, now: datetime | None = None) -> Issue | None:
+    """What the engine calls at the start of a run: check the run's issue out, where it is the
+    agent's to work on. None when the run only answers (somebody else's issue, a closed or blocked
+    one) or has no issue. Raises Conflict when the issue is held by a live run."""
+    if run.issue_id is None:
+        return None
+    issue = Issue.objects.get(id=run.issue_id)
+    if issue.assignee_agent_id != run.agent_id:
+        return None
+    if issue.status in (*Issue.CLOSED, S.BACKLOG) or graph.open_blockers(issue.id):
+        return None
+    return checkout(
+        issue=issue,
+        agent=run.agent,
+        run=run,
+        expected_statuses=(*EXPECTED, S.IN_PROGRESS),
+        now=now,
+    )
+
+
+@transaction.atomic
+def release(
+    *,
+    issue: Issue,
+    agent: Agent | None = None,
+    run: HeartbeatRun | None = None,
+    actor: Actor | None = None,
+    now: datetime | None = None,
+    reason: str = "released",
+    unassign: bool = False,
+) -> Issue:
+    """Give an issue back: the checkout ends, an issue in progress is to do again.
+
+    Total and idempotent for the holder. With `agent` (and `run`) only that holder's row is closed;
+    another agent's raises Forbidden. `unassign` also frees the issue for others. Nobody is woken.
+    """
+    now = now or timezone.now()
+    row = graph.lock_row(issue.id)
+    held = ownership.holder(row.id)
+    if agent is not None and held is not None and held.agent_id != agent.id:
+        raise Forbidden(
+            "not_the_holder",
+            "Another agent has this issue checked out.",
+            details={"checkoutAgentId": str(held.agent_id)},
+        )
+    if agent is not None and held is None and row.assignee_agent_id not in (None, agent.id):
+        raise Forbidden("not_the_assignee", "Another agent works on this issue.")
+    if run is not None and held is not None and held.run_id not in (None, run.id):
+        return row  # a successor's; mine is over already
+    changed = held is not None
+    if held is not None:
+        _close(held, reason=reason, now=now)
+    before = row.status
+    if row.status == S.IN_PROGRESS and row.assignee_user_id is None:
+        steps.mark(row, S.TODO, now)
+        changed = True
+    if unassign and row.status not in Issue.CLOSED and row.assignee_agent_id is not None:
+        row.assignee_agent = None
+        changed = True
+    if not changed:
+        return row
+    consequences.save(row, now, {"assignee_agent"})
+    consequences.record(
+        row,
+        actor=actor or (_as_agent(agent, run) if agent else activity.SYSTEM),
+        action="issue.released",
+        now=now,
+        details={
+            "reason": reason,
+            "before": {"status": before},
+            "after": {"status": row.status},
+        },
+    )
+    consequences.announce(row)
+    return row
+
+
+@transaction.atomic
+def force_release(
+    *, issue: Issue, actor: Actor, now: datetime | None = None, reason: str = "forced"
+) -> Issue:
+    """A person takes an issue out of an agent's hands: its running run is asked to stop."""
+    now = now or timezone.now()
+    row = graph.lock_row(issue.id)
+    held = ownership.holder(row.id)
+    row = release(issue=row, actor=actor, now=now, reason=reason)
+    if held is not None:
+        consequences.cancel_runs(
+            row, actor=actor, reason="force_released", now=now, of_agent=held.agent_id
+        )
+    return row
+
+
+@transaction.atomic
+def report(
+    *,
+    run: HeartbeatRun,
+    status: str,
+    summary: str = "",
+    wish: str | None = None,
+    code: str = "",
+    message: str = "",
+    retry_at: datetime | None = None,
+    now: datetime | None = None,
+) -> Issue | None:
+    """What the end of a run means for its issue. Called before the run's row is finished.
+
+    `status` is what the run becomes; `wish` the status that the adapter's `Done` asks for;
+    `retry_at` is set when another attempt follows. Success: the summary is a comment (unless the
+    agent wrote one in this run) and an issue still in progress goes where the wish or the agent's
+    policy says. Failure: to do again while an attempt follows, else blocked with the reason in the
+    thread. Cancelled: to do again, silently. Always: this run's checkout ends. Twice is once.
+    """
+    now = now or timezone.now()
+    if run.issue_id is None:
+        return None
+    issue = Issue.objects.filter(id=run.issue_id).first()
+    if issue is None:
+        return None
+    graph.lock(issue.company_id, "read")
+    locked = graph.lock_rows({issue.id} | graph.neighbours(issue))
+    row = locked.pop(issue.id)
+    actor = _as_agent(run.agent, run)
+    held = Checkout.objects.filter(issue=row, run=run, released_at=None).first()
+    if status == Run.SUCCEEDED:
+        _say(row, run, summary, now)
+    elif status != Run.CANCELLED and retry_at is None and held is not None:
+        _say_failed(row, run, code, message, now)
+    if held is None:
+        return row
+    _close(held, reason=f"run_{status}", now=now)
+    before = row.status
+    if row.status == S.IN_PROGRESS and row.assignee_agent_id == run.agent_id:
+        if status == Run.SUCCEEDED:
+            _settle(row, run, wish, now)
+        elif status == Run.CANCELLED or retry_at is not None:
+            steps.mark(row, S.TODO, now)
+        else:
+            steps.mark(row, S.BLOCKED, now)
+            row.blocked_reason = _failed(run, code)[:500]
+    if row.status != before:
+        consequences.save(row, now)
+        consequences.record(
+            row,
+            actor=actor,
+            action="issue.updated",
+            now=now,
+            details={
+                "before": {"status": before},
+                "after": {"status": row.status},
+                "by": "end of run",
+                **({"code": code} if code else {}),
+            },
+        )
+    consequences.announce(row)
+    if row.status != before and row.status in Issue.CLOSED:
+        consequences.closed(row, actor=actor, now=now, locked=locked)
+    return row
+
+
+def _settle(row: Issue, run: HeartbeatRun, wish: str | None, now: datetime) -> None:
+    """Where an issue goes whose agent ended well without saying so itself."""
+    if row.interactions.filter(status=Interaction.Status.PENDING).exists():
+        steps.mark(row, S.IN_REVIEW, now)
+    elif wish == S.IN_PROGRESS:
+        _go_on(row, run, now)
+    elif wish == S.BLOCKED:
+        steps.mark(row, S.BLOCKED, now)
+        row.blocked_reason = f"{run.agent.name} cannot go on; its last comment says why."
+    elif wish == S.CANCELLED:
+        steps.mark(row, S.CANCELLED, now)
+    elif wish is None and row.children.open().exists():
+        steps.mark(row, S.BLOCKED, now)
+        row.blocked_reason = consequences.WAITS_FOR_CHILDREN
+    elif consequences.unread_by(run.agent, row):
+        steps.mark(row, S.TODO, now)  # people wrote meanwhile: the queued run takes that up
+    else:
+        to = wish or run.agent.on_finish
+        blocked = to == S.DONE and bool(graph.open_blockers(row.id))
+        steps.mark(row, S.IN_REVIEW if blocked else to, now)
+
+
+def _go_on(row: Issue, run: HeartbeatRun, now: datetime) -> None:
+    """The agent wants to go on: it is woken again soon, a few times, then a person decides."""
+    ended = HeartbeatRun.objects.filter(issue=row, agent=run.agent, status=Run.SUCCEEDED)
+    last_word = (
+        Comment.objects.filter(issue=row, author_user__isnull=False)
+        .order_by("-created_at", "-id")
+        .values_list("created_at", flat=True)
+        .first()
+    )
+    if last_word is not None:
+        ended = ended.filter(created_at__gt=last_word)
+    if ended.count() >= MAX_FOLLOW_UPS:
+        steps.mark(row, S.BLOCKED, now)
+        row.blocked_reason = (
+            f"{run.agent.name} has ended {MAX_FOLLOW_UPS + 1} runs without finishing."
+            " A person decides how to go on."
+        )
+        return
+    steps.mark(row, S.TODO, now)
+    wakes.wake(
+        agent=run.agent,
+        issue=row,
+        reason="issue_status_changed",
+        source=HeartbeatRun.Source.AUTOMATION,
+        actor=activity.SYSTEM,
+        now=now,
+        not_before=now + timedelta(seconds=FOLLOW_UP_SECONDS),
+    )
+
+
+def _say(row: Issue, run: HeartbeatRun, summary: str, now: datetime) -> None:
+    """The run's closing words, once, unless the agent has spoken itself."""
+    words = summary.replace("\x00", "").encode("utf-8", "replace").decode().strip()[:100_000]
+    if not words or Comment.objects.filter(run=run, author_agent=run.agent).exists():
+        return
+    comment = Comment.objects.create(
+        company_id=row.company_id,
+        issue=row,
+        author_agent=run.agent,
+        run=run,
+        body=words,
+        created_at=now,
+    )
+    actor = _as_agent(run.agent, run)
+    consequences.record(
+        row,
+        actor=actor,
+        action="issue.commented",
+        now=now,
+        details={"commentId": str(comment.id), "excerpt": words[:200]},
+    )
+    if not consequences.talk_is_paused(row, actor, now):
+        consequences.wake_mentioned(comment, row, actor=actor, now=now)
+
+
+def _say_failed(row: Issue, run: HeartbeatRun, code: str, message: str, now: datetime) -> None:
+    """One word of the system in the thread when no further attempt follows."""
+    if Comment.objects.filter(run=run, author_agent=None, author_user=None).exists():
+        return
+    clean = message.replace("\x00", "").encode("utf-8", "replace").decode().strip()[:2_000]
+    detail = f"\n\n{clean}" if clean else ""
+    Comment.objects.create(
+        company_id=row.company_id,
+        issue=row,
+        run=run,
+        body=f"**{_failed(run, code)}**{detail}",
+        created_at=now,
+    )
+    live.publish(row.company_id, "inbox")
+
+
+def _failed(run: HeartbeatRun, code: str) -> str:
+    outcome = outcomes.of(code)
+    return f"{run.agent.name} could not finish: {outcome.title}. {outcome.remedy}"
+
+
+def _check_expected(expected: Collection[str]) -> None:
+    if not expected or any(one not in S.values for one in expected):
+        raise Invalid(
+            "invalid_status",
+            "expectedStatuses is a list of issue statuses.",
+            field="expected_statuses",
+        )
+
+
+def _check_free(row: Issue, held: Checkout | None, agent: Agent, run: HeartbeatRun | None) -> None:
+    """Raise Conflict when the issue is somebody else's, or in the hands of a live run."""
+    if row.assignee_user_id is not None:
+        raise ownership.conflict(row, "assigned_to_person", "This issue belongs to a person.")
+    if held is not None and held.agent_id == agent.id and not _is_mine(held, agent, run):
+        raise ownership.conflict(
+            row, "checkout_conflict", "Another run of this agent works on this issue."
+        )
+    if row.assignee_agent_id not in (None, agent.id):
+        raise ownership.conflict(row, "checkout_conflict", "Another agent has this issue.")
+    if held is not None and held.agent_id != agent.id and _is_alive(held):
+        raise ownership.conflict(row, "checkout_conflict", "Another agent works on this issue.")
+
+
+def _is_alive(held: Checkout) -> bool:
+    """Does the holder still work? A checkout without a run (an agent that works elsewhere with
+    its own key) lives until it is released."""
+    return held.run is None or held.run.status in HeartbeatRun.LIVE
+
+
+def _is_mine(held: Checkout, agent: Agent, run: HeartbeatRun | None) -> bool:
+    """The same agent, by the same run, or no other live one."""
+    if held.agent_id != agent.id:
+        return False
+    return run is None or held.run_id in (None, run.id) or not _is_alive(held)
+
+
+def _close(held: Checkout, *, reason: str, now: datetime) -> None:
+    Checkout.objects.filter(id=held.id, released_at=None).update(
+        released_at=now, release_reason=reason[:40]
+    )
+
+
+def _as_agent(agent: Agent, run: HeartbeatRun | None) -> Actor:
+    run_id: uuid.UUID | None = run.id if run is not None else None
+    return Actor("agent", agent.id, agent.name, run_id)
