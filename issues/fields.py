@@ -1,4 +1,4 @@
-"""What comes in from outside, made clean or refused with the field's name."""
+"""An issue's fields as they come in from outside, made clean or refused with the field's name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from companies.errors import Invalid, NotFound
+from companies.fields import text
 from issues.models import Issue, Priority
 
 TITLE_CHARS = 300
@@ -16,23 +17,6 @@ BILLING_CODE_CHARS = 80
 BLOCKERS = 50
 
 T = TypeVar("T")
-
-
-def text(value: Any, field: str, *, limit: int, required: bool = False, line: bool = False) -> str:
-    """A string that PostgreSQL and a page can carry: at most `limit` characters, no NUL, no half
-    surrogate. `line` folds white space, because titles stand on one line."""
-    if value is None:
-        value = ""
-    if not isinstance(value, str):
-        raise Invalid("invalid_type", f"{field} must be text.", field=field)
-    if len(value) > limit:
-        raise Invalid("too_long", f"{field} has at most {limit:,} characters.", field=field)
-    if "\x00" in value or any("\ud800" <= char <= "\udfff" for char in value):
-        raise Invalid("invalid_text", f"{field} has characters that are no text.", field=field)
-    value = " ".join(value.split()) if line else value.strip()
-    if required and not value:
-        raise Invalid("required", f"{field} must not be empty.", field=field)
-    return value
 
 
 def title(value: Any) -> str:
