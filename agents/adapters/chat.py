@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, ClassVar, Literal
 
@@ -19,10 +19,11 @@ from pydantic import ValidationError
 from agents.adapters import failures, fields, prompt
 from agents.adapters.base import (
     AdapterError,
+    AnyConfig,
     Brief,
     Check,
     Code,
-    Config,
+    ConfigClass,
     Done,
     Event,
     Started,
@@ -55,7 +56,7 @@ class Run:
         self.turns: list[Turn] = []
         self._announced = False
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         try:
             for _ in range(self.config.max_turns):
                 async with aclosing(self._turn()) as events:
@@ -73,7 +74,7 @@ class Run:
             acted=self.acted,
         )
 
-    async def _turn(self) -> AsyncIterator[Event]:
+    async def _turn(self) -> AsyncGenerator[Event, None]:
         answer = Answer()
         async with aclosing(self._ask(answer)) as asked:
             async for event in asked:
@@ -93,7 +94,7 @@ class Run:
         if any(result.closes for _, result in results):
             yield Done(summary=answer.text.strip(), result=self._facts(answer))
 
-    async def _ask(self, answer: Answer) -> AsyncIterator[Event]:
+    async def _ask(self, answer: Answer) -> AsyncGenerator[Event, None]:
         """One model call: its text as it comes, then what it cost, whatever became of it."""
         usage: Usage | None = None
         body = b""
@@ -145,7 +146,7 @@ class Run:
             provider=self.line.provider,
             model=answer.model or self.config.model,
             source="reported" if whole else "estimated",
-            **reported,  # type: ignore[arg-type]
+            **reported,
         )
 
     def _body(self) -> bytes:
@@ -175,7 +176,7 @@ class Run:
 
     async def _use_tools(
         self, answer: Answer, results: list[tuple[Call, ToolResult]]
-    ) -> AsyncIterator[Step]:
+    ) -> AsyncGenerator[Step, None]:
         specs = {tool.name: tool for tool in self.brief.tools}
         for number, call in enumerate(answer.calls):
             call.id = call.id or f"call_{self.calls}_{number}"
@@ -251,8 +252,8 @@ class ChatAdapter:
     type: ClassVar[str]
     label: ClassVar[str]
     description: ClassVar[str]
-    Config: ClassVar[type[ChatConfig]] = ChatConfig
-    retry_safe: ClassVar[bool] = False  # its tools may have acted before it was lost
+    Config: ClassVar[ConfigClass] = ChatConfig
+    retry_safe: ClassVar[bool] = True  # until one of its tools has acted
     uses_tools: ClassVar[bool] = True
     simulated: ClassVar[bool] = False
     wire: ClassVar[Wire]
@@ -260,7 +261,7 @@ class ChatAdapter:
     def __init__(self) -> None:
         self._lines = Lines()
 
-    async def run(self, brief: Brief) -> AsyncIterator[Event]:
+    async def run(self, brief: Brief) -> AsyncGenerator[Event, None]:
         config = self._config(brief.config)
         line = self._open(config, brief.secrets)
         async with aclosing(Run(self.wire, line, config, brief).events()) as events:
@@ -271,7 +272,7 @@ class ChatAdapter:
         """The models the provider lists, by name. Raises AdapterError."""
         return await self._open(config, secrets).models()
 
-    async def test(self, config: Config, secrets: Mapping[str, str]) -> list[Check]:
+    async def test(self, config: AnyConfig, secrets: Mapping[str, str]) -> list[Check]:
         assert isinstance(config, ChatConfig)
         try:
             line = self._open(config, secrets)
@@ -326,7 +327,7 @@ class ChatAdapter:
 
     def _config(self, raw: Mapping[str, Any]) -> ChatConfig:
         try:
-            return self.Config.model_validate(dict(raw))
+            return ChatConfig.model_validate(dict(raw))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"])

@@ -84,11 +84,11 @@ class Child:
             text = decoder.decode(chunk)
             if text and not self._discard:
                 await self._queue.put((channel, text))
-        if rest := decoder.decode(b"", final=True):
-            await self._queue.put((channel, rest))
+        # Sent even when empty: the end of the output wakes whoever waits for more of it.
+        await self._queue.put((channel, decoder.decode(b"", final=True)))
 
     async def next(self, *, seconds: float) -> tuple[Channel, str] | None:
-        """The next piece of output; None when none came in `seconds`."""
+        """The next piece of output, "" at its end; None when none came in `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._queue.get()

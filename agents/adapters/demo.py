@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -17,10 +17,12 @@ from pydantic import Field, ValidationError
 
 from agents.adapters.base import (
     AdapterError,
+    AnyConfig,
     Brief,
     Check,
     Code,
     Config,
+    ConfigClass,
     Done,
     Event,
     Started,
@@ -123,12 +125,12 @@ class Demo:
     description: ClassVar[str] = (
         "Plays a believable run without any model: no key, no cost, no real work."
     )
-    Config: ClassVar[type[Config]] = DemoConfig
+    Config: ClassVar[ConfigClass] = DemoConfig
     retry_safe: ClassVar[bool] = True
     uses_tools: ClassVar[bool] = True
     simulated: ClassVar[bool] = True
 
-    async def run(self, brief: Brief) -> AsyncIterator[Event]:
+    async def run(self, brief: Brief) -> AsyncGenerator[Event, None]:
         try:
             config = DemoConfig.model_validate(dict(brief.config))
         except ValidationError as error:
@@ -136,7 +138,7 @@ class Demo:
         async for event in Play(brief, config).events():
             yield event
 
-    async def test(self, config: Config, secrets: Mapping[str, str]) -> list[Check]:
+    async def test(self, config: AnyConfig, secrets: Mapping[str, str]) -> list[Check]:
         return [Check("Simulated agent", True, "Always ready. It simulates and does no real work.")]
 
     async def aclose(self) -> None:
@@ -154,7 +156,7 @@ class Play:
         self.tools = {tool.name for tool in brief.tools}
         self.step_number = 0
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         script = SCRIPTS[self._script_name()]
         # Drawn in this order always, so that a run's fate does not hang on its configuration.
         fails = self.rng.random() < self.config.fail_rate
@@ -181,14 +183,14 @@ class Play:
         async for event in self._report(script):
             yield event
 
-    async def _ask(self, question: str) -> AsyncIterator[Event]:
+    async def _ask(self, question: str) -> AsyncGenerator[Event, None]:
         async for event in self._speak("I need one answer before I can go on.", "answer"):
             yield event
         async for event in self._tool("ask_operator", {"question": LABEL + question}):
             yield event
         yield Done(summary=f"{LABEL}Waiting for an answer: {question}", result={"simulated": True})
 
-    async def _report(self, script: Script) -> AsyncIterator[Event]:
+    async def _report(self, script: Script) -> AsyncGenerator[Event, None]:
         findings = self.rng.sample(list(script.findings), k=len(script.findings))
         async for event in self._speak(f"Finished with “{self.title}”.\n", "answer"):
             yield event
@@ -218,7 +220,7 @@ class Play:
 
     async def _step(
         self, name: str, arguments: Mapping[str, Any], output: str
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         self.step_number += 1
         step_id = f"step-{self.step_number}"
         shown = {key: self._filled(value) for key, value in arguments.items()}
@@ -227,7 +229,7 @@ class Play:
         await self._wait(took)
         yield Step(id=step_id, name=name, phase="end", output=output, duration_ms=int(took * 1000))
 
-    async def _tool(self, name: str, arguments: Mapping[str, Any]) -> AsyncIterator[Event]:
+    async def _tool(self, name: str, arguments: Mapping[str, Any]) -> AsyncGenerator[Event, None]:
         """A real call of a real tool: what a demo agent says must reach the issue."""
         self.step_number += 1
         step_id = f"step-{self.step_number}"
@@ -245,7 +247,7 @@ class Play:
 
     async def _speak(
         self, text: str, channel: Literal["answer", "thinking"]
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         words = self._filled(text).split(" ")
         for number, word in enumerate(words):
             yield Text(word if number == 0 else f" {word}", channel)

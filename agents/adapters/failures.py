@@ -67,7 +67,7 @@ BY_PHRASE: tuple[tuple[re.Pattern[str], Code], ...] = (
     ),
     (
         re.compile(
-            r"credit balance|insufficient (?:balance|quota|credits)|exceeded your current", re.I
+            r"credit balance|insufficient (?:balance|quota|credits)|your current quota", re.I
         ),
         Code.QUOTA_EXHAUSTED,
     ),
@@ -121,9 +121,9 @@ def retry_after(headers: httpx.Headers, *, now: float | None = None) -> float | 
     return max(0.0, moment - (time.time() if now is None else now))
 
 
-def backoff(attempt: int, *, rng: random.Random | None = None) -> float:
+def jitter(attempt: int) -> float:
     """Seconds before repeat number `attempt` (from 1): full jitter between 0.5 and 8."""
-    return (rng or random).uniform(0.5, min(8.0, 2.0**attempt))
+    return random.uniform(0.5, min(8.0, 2.0**attempt))  # noqa: S311 (nothing to guess)
 
 
 def from_response(

@@ -13,20 +13,11 @@ from agents.adapters.base import AdapterError, Code, Config
 
 SECRET = re.compile(r"\{\{\s*secret:([^{}\s]{1,200})\s*\}\}")
 FORBIDDEN_HEADERS = frozenset(
-    [
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "upgrade",
-        "te",
-        "trailer",
-        "expect",
-        "proxy-authorization",
-        "proxy-connection",
-        "keep-alive",
+    {
+        *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade"),
+        *("te", "trailer", "expect", "proxy-authorization", "proxy-connection"),
         "accept-encoding",
-    ]
+    }
 )
 
 
@@ -70,11 +61,10 @@ def _env_value(value: Any) -> Any:
         return value
     if value.get("type") == "plain" and set(value) <= {"type", "value"}:
         return value.get("value")
-    if "secret" not in value:
-        for spelling in ("secretId", "secretName", "name"):
-            if spelling in value:
-                rest = {k: v for k, v in value.items() if k not in (spelling, "version")}
-                return {**rest, "secret": value[spelling]}
+    for spelling in ("secret", "secretId", "secretName", "name"):
+        if spelling in value:
+            rest = {k: v for k, v in value.items() if k not in (spelling, "version")}
+            return {"type": "secret_ref", **rest, "secret": value[spelling]}
     return value
 
 

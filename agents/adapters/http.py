@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, ClassVar, Literal
 
 import httpx
@@ -22,14 +22,17 @@ from pydantic import Field, ValidationError
 from agents.adapters import failures, fields, outbound, results
 from agents.adapters.base import (
     AdapterError,
+    AnyConfig,
     Brief,
     Check,
     Code,
     Config,
+    ConfigClass,
     Done,
     Event,
     Started,
 )
+from agents.adapters.failures import jitter
 
 MAX_REPEATS = 2
 PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]+)\s*\}\}")
@@ -60,7 +63,7 @@ class Http:
     description: ClassVar[str] = (
         "Posts the work to an address of yours, which answers with the result or reports later."
     )
-    Config: ClassVar[type[Config]] = HttpConfig
+    Config: ClassVar[ConfigClass] = HttpConfig
     retry_safe: ClassVar[bool] = False
     uses_tools: ClassVar[bool] = False
     simulated: ClassVar[bool] = False
@@ -68,7 +71,7 @@ class Http:
     def __init__(self) -> None:
         self._clients = outbound.Clients()
 
-    async def run(self, brief: Brief) -> AsyncIterator[Event]:
+    async def run(self, brief: Brief) -> AsyncGenerator[Event, None]:
         try:
             config = HttpConfig.model_validate(dict(brief.config))
         except ValidationError as error:
@@ -89,7 +92,7 @@ class Http:
         for event in _read(response, content, config):
             yield event
 
-    async def test(self, config: Config, secrets: Mapping[str, str]) -> list[Check]:
+    async def test(self, config: AnyConfig, secrets: Mapping[str, str]) -> list[Check]:
         """Ask for the address without posting work: any answer proves that it is there."""
         assert isinstance(config, HttpConfig)
         checks = []
@@ -157,7 +160,7 @@ class Http:
             finally:
                 if response is not None:
                     await response.aclose()
-            wait = failures.backoff(repeats + 1)
+            wait = jitter(repeats + 1)
             if failure.retry_after is not None:
                 wait = failure.retry_after
             if not again or repeats >= MAX_REPEATS or wait > failures.LONGEST_WAIT_SECONDS:

@@ -36,9 +36,10 @@ def main() -> None:
     for number in (signal.SIGPIPE, signal.SIGINT):  # Python changed them for itself
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execv(executable, argv)
+        os.execv(executable, argv)  # noqa: S606 (an argument list, no shell)
     except OSError as error:
-        print(f"{executable}: {error.strerror}", file=sys.stderr)
+        sys.stderr.write(f"{executable}: {error.strerror}\n")
+        sys.stderr.flush()
         os._exit(126)
 
 

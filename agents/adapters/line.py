@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ import orjson
 
 from agents.adapters import failures, outbound, sse
 from agents.adapters.base import AdapterError, Code, Text
+from agents.adapters.failures import jitter
 from agents.adapters.wire import Answer, Decoder, Quirk
 
 T = TypeVar("T")
@@ -119,7 +120,7 @@ class Line:
 
     async def call(
         self, body: Callable[[], bytes], decoder: Callable[[Answer], Decoder], answer: Answer
-    ) -> AsyncIterator[Text | None]:
+    ) -> AsyncGenerator[Text | None, None]:
         """Stream one answer into `answer`, yielding its text; None stands for other progress.
 
         `body` is asked again for each try, since a quirk learned from a 400 changes it.
@@ -150,7 +151,7 @@ class Line:
         """Seconds until the next try, None when there is none."""
         if not error.retryable or repeats >= MAX_REPEATS:
             return None
-        wait = failures.backoff(repeats + 1)
+        wait = jitter(repeats + 1)
         if error.retry_after is not None:
             if error.retry_after > failures.LONGEST_WAIT_SECONDS:
                 return None
@@ -174,7 +175,7 @@ class Line:
 
     async def _attempt(
         self, body: bytes, decoder: Decoder, answer: Answer
-    ) -> AsyncIterator[Text | None]:
+    ) -> AsyncGenerator[Text | None, None]:
         response = await self._send("POST", self.path, body)
         try:
             if response.status_code != 200:
@@ -214,7 +215,9 @@ class Line:
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise self._garbled("a message of an unknown form") from error
 
-    async def _payloads(self, response: httpx.Response, answer: Answer) -> AsyncIterator[Any]:
+    async def _payloads(
+        self, response: httpx.Response, answer: Answer
+    ) -> AsyncGenerator[Any, None]:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":  # the server does not stream
             body, whole = await self._within(

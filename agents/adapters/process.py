@@ -152,7 +152,7 @@ class Execution:
         while child.returncode is None:
             piece = await child.next(seconds=TICK_SECONDS)
             now = loop.time()
-            if piece is not None:
+            if piece is not None and piece[1]:
                 alive_at = now
                 yield self._noted(*piece)
             if child.bytes_out > config.max_output_bytes:
@@ -179,10 +179,11 @@ class Execution:
         until = loop.time() + DRAIN_SECONDS  # a child of it may hold the pipes for ever
         while loop.time() < until and not child.output_ended:
             piece = await child.next(seconds=POLL_SECONDS)
-            if piece is not None:
+            if piece is not None and piece[1]:
                 yield self._noted(*piece)
         while (piece := child.waiting()) is not None:
-            yield self._noted(*piece)
+            if piece[1]:
+                yield self._noted(*piece)
 
     def _noted(self, channel: str, text: str) -> Text:
         if channel == "stdout":

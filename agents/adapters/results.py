@@ -110,7 +110,7 @@ def read(raw: Mapping[str, Any], *, provider: str) -> Outcome:
 def _usage(report: Report, provider: str) -> Usage | None:
     if report.usage is None and report.cost is None:
         return None
-    counts = report.usage or ReportedUsage()
+    counts = report.usage or ReportedUsage.model_validate({})
     cost = None if report.cost is None else int((report.cost * 1_000_000).to_integral_value())
     return Usage(
         call=1,
