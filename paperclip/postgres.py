@@ -55,6 +55,9 @@ _SETTINGS = {
 # A test database may be lost with the machine.
 _TEST_SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 
+# The server runs as another user at times; the instance's keys are not for it.
+_ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
+
 
 class PostgresError(Exception):
     """The embedded PostgreSQL cannot do its work; the text is one sentence for the operator."""
@@ -266,6 +269,7 @@ def _make_cluster(
         capture_output=True,
         text=True,
         cwd="/",
+        env=_ENVIRONMENT,
         preexec_fn=children.tied(),
         **_account_options(account),  # type: ignore[call-overload]
     )
@@ -286,6 +290,10 @@ def _check_cluster(cluster: Path, version: int) -> bool:
         if cluster.is_dir() and any(cluster.iterdir()):
             raise PostgresError(f"{cluster} is not empty and holds no database.") from None
         return False
+    except OSError as error:
+        raise PostgresError(
+            f"The database in {cluster} belongs to somebody else: {error.strerror}."
+        ) from None
     if found != str(version):
         raise PostgresError(
             f"The database in {cluster} was made by PostgreSQL {found} and this is PostgreSQL"
@@ -379,6 +387,7 @@ def start(pg_dir: Path, *, for_tests: bool = False) -> Server:
                 stdout=log,
                 stderr=log,
                 cwd="/",
+                env=_ENVIRONMENT,
                 # Ctrl-C in the terminal is for the supervisor, which ends the server last.
                 start_new_session=True,
                 # Runs after the change of user, which would clear it. SIGINT: a fast shutdown.

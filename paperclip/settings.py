@@ -40,7 +40,7 @@ BASE_URL = env.str(
 ).rstrip("/")
 DEMO = env.bool("PAPERCLIP_DEMO", not PRODUCTION)
 WEB_WORKERS = env.int("PAPERCLIP_WEB_WORKERS", 1)
-SHIFTS = env.int("PAPERCLIP_SHIFTS", 1)
+SHIFTS = env.int("PAPERCLIP_SHIFTS", 2)
 ADMIN_EMAIL = env.str("PAPERCLIP_ADMIN_EMAIL", "")
 ADMIN_PASSWORD = env.str("PAPERCLIP_ADMIN_PASSWORD", "")
 
@@ -141,13 +141,15 @@ DIRECT_DSN = DATABASE_DIRECT_URL or postgres.dsn(PG_DIR, "paperclip")
 def _database(url: str, pg_dir: Path) -> dict[str, Any]:
     """Returns Django's settings of the PostgreSQL at `url`, or of the embedded one at `pg_dir`."""
     options: dict[str, Any] = {}
+    pooled = bool(url and env.str("DATABASE_DIRECT_URL", ""))
     if url:
         try:
             options = dict(conninfo_to_dict(url))
         except ProgrammingError:
             raise EnvError("DATABASE_URL is not the address of a PostgreSQL database.") from None
     web_timeout = env.int("PAPERCLIP_STATEMENT_TIMEOUT_SECONDS", 0)
-    if web_timeout:
+    # A pooler refuses connections that bring settings of their own.
+    if web_timeout and not pooled:
         given = options.get("options") or ""
         timeouts = (
             f"-c statement_timeout={web_timeout}s"
@@ -170,7 +172,7 @@ def _database(url: str, pg_dir: Path) -> dict[str, Any]:
         "CONN_MAX_AGE": None,
         "CONN_HEALTH_CHECKS": True,
         # A pooler in transaction mode cannot keep a server-side cursor.
-        "DISABLE_SERVER_SIDE_CURSORS": bool(url and env.str("DATABASE_DIRECT_URL", "")),
+        "DISABLE_SERVER_SIDE_CURSORS": pooled,
     }
 
 

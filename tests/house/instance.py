@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+from django.db import connection
+from psycopg.conninfo import make_conninfo
 
 from paperclip import postgres
 
@@ -37,6 +39,18 @@ def environment(data_dir: Path, port: int, **extra: str) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         **extra,
     }
+
+
+def database_address() -> str:
+    """Where the tests' own database is, for code that connects by itself."""
+    known = connection.settings_dict
+    return make_conninfo(
+        host=known["HOST"],
+        port=known["PORT"] or None,
+        user=known["USER"],
+        password=known["PASSWORD"] or None,
+        dbname=known["NAME"],
+    )
 
 
 def manage(*args: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:

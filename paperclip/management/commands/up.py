@@ -85,7 +85,12 @@ class Command(BaseCommand):
             lines.append(f"  Sign in once with this link: {operator.link}")
         else:
             lines.append(f"  Sign in as {operator.email} with your password.")
-        lines += [f"  Data is kept in {settings.DATA_DIR}", "  Ctrl-C stops everything.", ""]
+        lines.append(f"  Data is kept in {settings.DATA_DIR}")
+        if settings.PG_DIR.is_symlink():
+            lines.append(
+                f"  and the database, which may not enter there, in {settings.PG_DIR.resolve()}"
+            )
+        lines += ["  Ctrl-C stops everything.", ""]
         self.stdout.write("\n".join(lines))
         self.stdout.flush()
 
