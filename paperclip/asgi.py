@@ -13,13 +13,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "paperclip.settings")
 # Sets Django up; what is imported below needs models.
 _django = get_wsgi_application()
 
+from paperclip import streams  # noqa: E402
 from paperclip.bridge import Bridge, Receive, Scope, Send  # noqa: E402
-
-try:
-    from paperclip import streams
-    from paperclip.streams import hub
-except ImportError:
-    streams = hub = None
+from paperclip.streams import hub  # noqa: E402
 
 _pages = Bridge(_django)
 _RUN_STREAM = re.compile(r"/api/heartbeat-runs/[^/]+/stream")
@@ -28,7 +24,7 @@ _RUN_STREAM = re.compile(r"/api/heartbeat-runs/[^/]+/stream")
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """The ASGI entry point."""
     if scope["type"] == "http":
-        if streams and is_stream(scope):
+        if is_stream(scope):
             await streams.app(scope, receive, send)
         else:
             await _pages(scope, receive, send)
@@ -53,11 +49,9 @@ def _accepts_events(scope: Scope) -> bool:
 
 async def _lifespan(receive: Receive, send: Send) -> None:
     await receive()
-    if hub:
-        await hub.start()
+    await hub.start()
     await send({"type": "lifespan.startup.complete"})
     await receive()
-    if hub:
-        await hub.stop()
+    await hub.stop()
     _pages.close()
     await send({"type": "lifespan.shutdown.complete"})

@@ -43,7 +43,7 @@ def prepare_database(now: datetime) -> None:
         _check_not_newer()
         call_command("migrate", interactive=False, verbosity=0)
         partitions.ensure_all(now=now)
-        if importlib.util.find_spec("paperclip.engine") is not None:
+        if importlib.util.find_spec("paperclip.engine.schedule") is not None:
             from paperclip.engine import schedule
 
             schedule.ensure()

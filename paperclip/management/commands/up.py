@@ -87,9 +87,8 @@ class Command(BaseCommand):
             lines.append(f"  Sign in as {operator.email} with your password.")
         lines.append(f"  Data is kept in {settings.DATA_DIR}")
         if settings.PG_DIR.is_symlink():
-            lines.append(
-                f"  and the database, which may not enter there, in {settings.PG_DIR.resolve()}"
-            )
+            # Under a private home the server's own user cannot reach the data folder.
+            lines.append(f"  and the database in {settings.PG_DIR.resolve()}")
         lines += ["  Ctrl-C stops everything.", ""]
         self.stdout.write("\n".join(lines))
         self.stdout.flush()
