@@ -6,6 +6,7 @@ What it answers is written in the newest prompt that has a directive, as
 `[[mock:key=value;key=value]]`:
 
     text=…           the answer; words=N for N words of filler     tool=NAME;args=JSON  call a tool
+    clock=1          with chunks=N: N pieces that say when each was sent, in seconds since 1970
     chunks=N         cut it into N pieces (default 4)              once, then answer;
     delay=S  ttft=S  seconds between pieces, before the first      loop=1     do so every turn
     status=429       answer with this status                       msg=… code=…  of its error body
@@ -33,6 +34,7 @@ import re
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -72,6 +74,7 @@ ANTHROPIC_USAGE = {
     "output_tokens": 1,
 }
 SPLIT_BYTES = 7
+CLOCK = "@the-moment-sent@"  # as long as what takes its place
 
 Directives = dict[str, str]
 
@@ -140,6 +143,8 @@ def _answers_a_tool(body: dict[str, Any]) -> bool:
 
 
 def pieces(d: Directives) -> list[str]:
+    if "clock" in d:
+        return [f"{CLOCK} "] * int(d.get("chunks", 4))
     if "words" in d:
         return [f"{WORDS[i % len(WORDS)]} " for i in range(int(d["words"]))]
     text = SEPARATORS_TEXT if d.get("ls") else d.get("text", DEFAULT_TEXT)
@@ -461,6 +466,8 @@ class Connection(asyncio.Protocol):
             self._stall(float(d.pop("stall")))
         elif self.position < len(self.script.middle):
             frame = self.script.middle[self.position]
+            if "clock" in d:
+                frame = frame.replace(CLOCK.encode(), f"{time.time():017.6f}".encode())
             self.position += 1
             self._chunk(frame)
             if self.delay:
