@@ -1,0 +1,87 @@
+"""A POST that may be sent twice: the second time it gets the first one's answer.
+
+The answer is stored in the transaction of the change itself, so neither exists without the other,
+whatever dies in between. An answer that is a refusal is not kept: it changed nothing, and the next
+try may find a better world.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from django.db import connection, transaction
+from django.http import HttpRequest, HttpResponse
+
+from companies.errors import Conflict, Invalid, Refusal
+from companies.models import IdempotencyRecord
+
+KEPT_FOR = timedelta(days=1)
+MAX_KEY = 200
+
+
+def carry_out(
+    request: HttpRequest, *, principal: str, operation: Callable[[], HttpResponse]
+) -> HttpResponse:
+    """Run `operation` once for each Idempotency-Key of this principal and route.
+
+    Same key, same body: the stored answer again, with `Idempotent-Replayed: true`. Raises Refusal
+    422 for another body and Conflict 409 (with `retryAfter` in its details) while the first one
+    is still running.
+    """
+    key = request.headers.get("Idempotency-Key")
+    if key is None:
+        return operation()
+    key = key.strip()
+    if not key or len(key) > MAX_KEY or not key.isprintable():
+        raise Invalid("invalid_idempotency_key", f"An Idempotency-Key has 1 to {MAX_KEY} letters.")
+    route = request.path[:300]
+    fingerprint = hashlib.sha256(request.get_full_path().encode() + b"\0" + request.body)
+    with transaction.atomic():
+        _lock(f"{principal}\0{route}\0{key}")
+        known = IdempotencyRecord.objects.filter(principal=principal, route=route, key=key).first()
+        if known is not None:
+            return _replay(known, fingerprint.hexdigest())
+        response = operation()
+        if response.status_code < 300:
+            IdempotencyRecord.objects.create(
+                principal=principal,
+                route=route,
+                key=key,
+                fingerprint=fingerprint.hexdigest(),
+                status_code=response.status_code,
+                body=response.content,
+            )
+        return response
+
+
+def sweep(*, now: datetime) -> int:
+    """Forget old answers; returns how many."""
+    return IdempotencyRecord.objects.filter(created_at__lt=now - KEPT_FOR).delete()[0]
+
+
+def _lock(name: str) -> None:
+    number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
+    with connection.cursor() as cursor:
+        # Ends with the transaction: a crash leaves nothing that is "still running" for ever.
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [number])
+        (mine,) = cursor.fetchone()
+    if not mine:
+        raise Conflict(
+            "idempotency_in_progress",
+            "A request with this key is still running.",
+            details={"retryAfter": 1},
+        )
+
+
+def _replay(known: IdempotencyRecord, fingerprint: str) -> HttpResponse:
+    if known.fingerprint != fingerprint:
+        raise Refusal(
+            "idempotency_key_reused", "This Idempotency-Key was used for another request."
+        )
+    response = HttpResponse(
+        bytes(known.body or b""), content_type="application/json", status=known.status_code
+    )
+    response["Idempotent-Replayed"] = "true"
+    return response

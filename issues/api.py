@@ -1,0 +1,427 @@
+"""Issues over the API: lists, one issue, changes, checkout. Their threads: `thread_api.py`."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any, Literal
+
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from ninja import Query, Router
+from pydantic import Field
+
+from agents import shapes as run_shapes
+from agents.models import Agent, HeartbeatRun
+from companies import access, wire
+from companies import shapes as company_shapes
+from companies.errors import Invalid, NotFound
+from companies.models import Activity, Company, Goal, Project, User
+from issues import board, inbox, shapes, work
+from issues.models import Comment, Issue, Priority
+
+router = Router()
+
+Status = Literal["backlog", "todo", "in_progress", "in_review", "blocked", "done", "cancelled"]
+PriorityName = Literal["critical", "high", "medium", "low"]
+Ids = Annotated[list[uuid.UUID], Field(max_length=100)]
+Title = Annotated[wire.Text, Field(min_length=1, max_length=300)]
+SORTS = {
+    "created": ("-created_at", "-id"),
+    "updated": ("-updated_at", "-id"),
+    "priority": ("priority", "id"),
+}
+
+
+class Written(wire.Body):
+    """The fields that a create and a change have in common."""
+
+    description: wire.Prose | None = None
+    priority: PriorityName | None = None
+    assignee_agent_id: uuid.UUID | None = None
+    assignee_user_id: uuid.UUID | None = None
+    project_id: uuid.UUID | None = None
+    goal_id: uuid.UUID | None = None
+    parent_id: uuid.UUID | None = None
+    blocked_by_issue_ids: Ids | None = None
+    billing_code: Annotated[wire.Text, Field(max_length=80)] | None = None
+
+
+class NewIssue(Written):
+    title: Title
+    status: Status | None = None
+
+
+class IssueChange(Written):
+    title: Title | None = None
+    status: Status | None = None
+    blocked_reason: Annotated[wire.Text, Field(max_length=500)] | None = None
+    comment: wire.Prose | None = None
+
+
+class NewChild(NewIssue):
+    block_parent_until_done: bool = False
+
+
+class Checkout(wire.Body):
+    agent_id: uuid.UUID
+    expected_statuses: Annotated[list[Status], Field(min_length=1, max_length=7)] | None = None
+
+
+class Nothing(wire.Body):
+    """A body that says nothing; clients send `{}`."""
+
+
+def find(request: HttpRequest, ref: str, action: access.Action | None = "view") -> Issue:
+    """The issue that `ref` names, by UUID or identifier. Raises NotFound and Forbidden.
+
+    `action` None: to take part in the company's work.
+    """
+    caller = wire.principal(request)
+    rows = wire.in_companies(caller, Issue.objects.select_related("project__goal", "goal"))
+    try:
+        wanted = Q(id=uuid.UUID(ref))
+    except ValueError:
+        if "\x00" in ref:
+            raise NotFound("There is no such issue.") from None
+        wanted = Q(identifier=ref[:24].upper())
+    found = rows.filter(wanted).first()
+    if found is None:
+        raise NotFound("There is no such issue.")
+    if action != "view":
+        access.authorize(caller, action or wire.contribution(caller), found.company_id)
+    return found
+
+
+# --- lists -----------------------------------------------------------------------------------
+
+
+@router.get("/companies/{company}/issues", summary="Issues, newest first")
+def list_issues(
+    request: HttpRequest,
+    company: str,
+    status: Annotated[str, Query(max_length=100)] = "",
+    priority: Annotated[str, Query(max_length=40)] = "",
+    assigneeAgentId: uuid.UUID | None = None,
+    assigneeUserId: uuid.UUID | Literal["me"] | None = None,
+    projectId: uuid.UUID | None = None,
+    goalId: uuid.UUID | None = None,
+    parentId: uuid.UUID | None = None,
+    q: Annotated[wire.Text, Query(max_length=200)] = "",
+    archived: bool = False,
+    sort: Literal["created", "updated", "priority"] = "created",
+    limit: wire.Limit = wire.DEFAULT_PAGE,
+    cursor: wire.Cursor | None = None,
+) -> HttpResponse:
+    """`status` and `priority` take several values with commas. `descriptionTruncated` tells that
+    an issue's description is longer than shown here."""
+    found = wire.company(request, company)
+    if assigneeUserId == "me":
+        wire.user_only(wire.principal(request))
+        assigneeUserId = wire.principal(request).user_id
+    wanted = {
+        "assignee_agent_id": assigneeAgentId,
+        "assignee_user_id": assigneeUserId,
+        "project_id": projectId,
+        "goal_id": goalId,
+        "parent_id": parentId,
+    }
+    rows = _filtered(found, status, priority, q, archived)
+    rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
+    now = timezone.now()
+    return wire.page(
+        request,
+        shapes.rows(rows),
+        keys=SORTS[sort],
+        shape=lambda page: shapes.listed(page, now),
+        limit=limit,
+        cursor=cursor,
+    )
+
+
+@router.get("/companies/{company}/issues/count", summary="How many issues, by status")
+def count_issues(
+    request: HttpRequest,
+    company: str,
+    status: Annotated[str, Query(max_length=100)] = "",
+    q: Annotated[wire.Text, Query(max_length=200)] = "",
+) -> HttpResponse:
+    found = wire.company(request, company)
+    rows = _filtered(found, status, "", q, False).order_by()
+    by_status = dict(rows.values_list("status").annotate(count=Count("id")))
+    return wire.answer({"count": sum(by_status.values()), "byStatus": by_status})
+
+
+def _filtered(company: Company, status: str, priority: str, q: str, archived: bool):  # type: ignore[no-untyped-def]
+    rows = Issue.objects.for_company(company.id)
+    if not archived:
+        rows = rows.listed()
+    if status:
+        rows = rows.filter(status__in=_choices(status, Issue.Status.values, "status"))
+    if priority:
+        names = _choices(priority, list(shapes.PRIORITIES.values()), "priority")
+        rows = rows.filter(priority__in=[Priority[name.upper()] for name in names])
+    if q:
+        rows = rows.filter(Q(title__icontains=q) | Q(identifier__iexact=q))
+    return rows
+
+
+def _choices(given: str, known: list[str], field: str) -> list[str]:
+    chosen = [part.strip() for part in given.split(",") if part.strip()]
+    for one in chosen:
+        if one not in known:
+            raise Invalid("invalid", f"{field} is one of {', '.join(known)}.", field=field)
+    return chosen
+
+
+@router.get("/agents/me/inbox-lite", summary="What waits for the calling agent")
+def inbox_lite(request: HttpRequest) -> HttpResponse:
+    """Open issues assigned to the caller, what it can act on first, at most 100."""
+    agent = Agent.objects.get(id=wire.agent_only(wire.principal(request)))
+    return wire.answer(inbox.for_agent(agent, limit=100))
+
+
+# --- one issue -------------------------------------------------------------------------------
+
+
+@router.post("/companies/{company}/issues", summary="A new issue")
+def create_issue(request: HttpRequest, company: str, body: NewIssue) -> HttpResponse:
+    """Assigned to an agent and to do, it wakes the agent."""
+    found = wire.company(request, company, None)
+    made = _create(request, found, body)
+    return wire.answer(shapes.written(made), 201, version=made.version)
+
+
+@router.get("/issues/{issue}", summary="One issue, by UUID or identifier")
+def get_issue(request: HttpRequest, issue: str) -> HttpResponse:
+    found = find(request, issue)
+    return wire.answer(shapes.full(found, timezone.now()), version=found.version)
+
+
+@router.patch("/issues/{issue}", summary="Change an issue, with a comment if wanted")
+def change_issue(request: HttpRequest, issue: str, body: IssueChange) -> HttpResponse:
+    """All or nothing. With `If-Match` a change of somebody else in between is a 409."""
+    found = find(request, issue, None)
+    given = body.given()
+    comment = given.pop("comment", None)
+    actor, now = wire.principal(request).actor, timezone.now()
+    before = {"status": found.status, "version": found.version}
+    updated = board.update(
+        issue=found,
+        changes=_fields(found.company_id, given),
+        actor=actor,
+        now=now,
+        if_version=wire.if_match(request),
+        comment=comment,
+    )
+    answer = shapes.written(updated)
+    after = {"status": updated.status, "version": updated.version}
+    answer["changes"] = {
+        name: {"from": before[name], "to": after[name]}
+        for name in before
+        if before[name] != after[name]
+    }
+    if comment is not None:
+        posted = Comment.objects.filter(issue=updated, created_at=now).order_by("-id").first()
+        answer["comment"] = shapes.comment(posted) if posted else None
+    return wire.answer(answer, version=updated.version)
+
+
+@router.post("/issues/{issue}/children", summary="A new issue below this one")
+def create_child(request: HttpRequest, issue: str, body: NewChild) -> HttpResponse:
+    parent = find(request, issue, None)
+    made = _create(request, parent.company, body, parent=parent)
+    if body.block_parent_until_done:
+        blocking = [*parent.blocked_by.all(), made]
+        board.set_blockers(
+            issue=parent,
+            blocked_by=blocking,
+            actor=wire.principal(request).actor,
+            now=timezone.now(),
+        )
+    return wire.answer(shapes.written(made), 201, version=made.version)
+
+
+@router.get("/issues/{issue}/children", summary="The issues below this one")
+def list_children(
+    request: HttpRequest,
+    issue: str,
+    limit: wire.Limit = wire.DEFAULT_PAGE,
+    cursor: wire.Cursor | None = None,
+) -> HttpResponse:
+    found = find(request, issue)
+    now = timezone.now()
+    return wire.page(
+        request,
+        shapes.rows(Issue.objects.for_company(found.company_id).filter(parent=found)),
+        keys=("created_at", "id"),
+        shape=lambda page: shapes.listed(page, now),
+        limit=limit,
+        cursor=cursor,
+    )
+
+
+@router.get("/issues/{issue}/heartbeat-context", summary="What an agent reads first")
+def heartbeat_context(
+    request: HttpRequest,
+    issue: str,
+    wakeCommentId: uuid.UUID | None = None,
+) -> HttpResponse:
+    found = find(request, issue)
+    wake = Comment.objects.filter(issue=found, id=wakeCommentId).first() if wakeCommentId else None
+    return wire.answer(shapes.context(found, wake), version=found.version)
+
+
+@router.get("/issues/{issue}/activity", summary="Who did what to this issue")
+def list_activity(
+    request: HttpRequest,
+    issue: str,
+    limit: wire.Limit = wire.DEFAULT_PAGE,
+    cursor: wire.Cursor | None = None,
+) -> HttpResponse:
+    found = find(request, issue)
+    return wire.page(
+        request,
+        Activity.objects.for_company(found.company_id).filter(entity_id=found.id),
+        keys=("-occurred_at", "-id"),
+        shape=lambda page: [company_shapes.activity(row) for row in page],
+        limit=limit,
+        cursor=cursor,
+    )
+
+
+# --- an agent takes and gives back -----------------------------------------------------------
+
+
+@router.post("/issues/{issue}/checkout", summary="Take an issue and start on it")
+def checkout(request: HttpRequest, issue: str, body: Checkout) -> HttpResponse:
+    """409 tells who has it and in which status it is; do not repeat a 409."""
+    caller = wire.principal(request)
+    found = find(request, issue, None)
+    agent = wire.one_of_company(Agent, found.company_id, body.agent_id, "agentId")
+    assert agent is not None  # the body always names one
+    if caller.agent_id is not None and caller.agent_id != agent.id:
+        raise Invalid("other_agent", "An agent checks out for itself.", field="agentId")
+    run = HeartbeatRun.objects.filter(id=caller.run_id).first() if caller.run_id else None
+    expected = {"expected_statuses": body.expected_statuses} if body.expected_statuses else {}
+    taken = work.checkout(
+        issue=found, agent=agent, run=run, actor=caller.actor, now=timezone.now(), **expected
+    )
+    return wire.answer(shapes.written(taken), version=taken.version)
+
+
+@router.post("/issues/{issue}/release", summary="Give an issue back")
+def release(request: HttpRequest, issue: str, body: Nothing | None = None) -> HttpResponse:
+    caller = wire.principal(request)
+    found = find(request, issue, None)
+    agent = run = None
+    if caller.agent_id is not None:
+        agent = Agent.objects.get(id=caller.agent_id)
+        run = HeartbeatRun.objects.filter(id=caller.run_id).first() if caller.run_id else None
+    freed = work.release(issue=found, agent=agent, run=run, actor=caller.actor, now=timezone.now())
+    return wire.answer(shapes.written(freed), version=freed.version)
+
+
+@router.post("/issues/{issue}/admin/force-release", summary="Take an issue out of an agent's hands")
+def force_release(request: HttpRequest, issue: str, body: Nothing | None = None) -> HttpResponse:
+    caller = wire.principal(request)
+    found = find(request, issue, "operate")
+    freed = work.force_release(issue=found, actor=caller.actor, now=timezone.now())
+    return wire.answer(shapes.written(freed), version=freed.version)
+
+
+# --- its runs --------------------------------------------------------------------------------
+
+
+@router.get("/issues/{issue}/runs", summary="All runs about this issue")
+def list_runs(
+    request: HttpRequest,
+    issue: str,
+    limit: wire.Limit = wire.DEFAULT_PAGE,
+    cursor: wire.Cursor | None = None,
+) -> HttpResponse:
+    found = find(request, issue)
+    now = timezone.now()
+    return wire.page(
+        request,
+        HeartbeatRun.objects.for_company(found.company_id).filter(issue=found),
+        keys=("-created_at", "-id"),
+        shape=lambda page: [{"runId": run.id, **run_shapes.run(run, now)} for run in page],
+        limit=limit,
+        cursor=cursor,
+    )
+
+
+@router.get("/issues/{issue}/live-runs", summary="Its queued and running runs")
+def list_live_runs(request: HttpRequest, issue: str) -> HttpResponse:
+    found = find(request, issue)
+    runs = HeartbeatRun.objects.live().filter(issue=found).select_related("agent")
+    now = timezone.now()
+    return wire.answer(
+        [run_shapes.brief_run(run, now) for run in runs.order_by("-created_at", "-id")[:100]]
+    )
+
+
+@router.get("/issues/{issue}/active-run", summary="Its running run, or the queued one, or null")
+def active_run(request: HttpRequest, issue: str) -> HttpResponse:
+    found = find(request, issue)
+    return wire.answer(shapes.live_runs([found.id], timezone.now()).get(found.id))
+
+
+# --- bodies into domain words ----------------------------------------------------------------
+
+
+def _create(
+    request: HttpRequest, company: Company, body: NewIssue, *, parent: Issue | None = None
+) -> Issue:
+    given = body.given()
+    given.pop("block_parent_until_done", None)
+    fields = _fields(company.id, given)
+    fields = {name: value for name, value in fields.items() if value is not None}
+    if parent is not None:
+        fields["parent"] = parent
+    return board.create(
+        company=company, actor=wire.principal(request).actor, now=timezone.now(), **fields
+    )
+
+
+def _fields(company_id: uuid.UUID, given: dict[str, Any]) -> dict[str, Any]:
+    """Ids in a body become rows of the caller's company. Raises NotFound for others."""
+    fields = dict(given)
+    references = (
+        ("assignee_agent_id", "assignee_agent", Agent),
+        ("project_id", "project", Project),
+        ("goal_id", "goal", Goal),
+        ("parent_id", "parent", Issue),
+    )
+    for key, name, model in references:
+        if key in fields:
+            value = fields.pop(key)
+            fields[name] = wire.one_of_company(model, company_id, value, key)
+    if "assignee_user_id" in fields:
+        fields["assignee_user"] = _member(company_id, fields.pop("assignee_user_id"))
+    if "blocked_by_issue_ids" in fields:
+        fields["blocked_by"] = _issues(company_id, fields.pop("blocked_by_issue_ids") or [])
+    for name in ("description", "billing_code", "blocked_reason"):
+        if name in fields and fields[name] is None:
+            fields[name] = ""
+    for name in ("title", "status", "priority"):
+        if name in fields and fields[name] is None:
+            del fields[name]
+    return fields
+
+
+def _member(company_id: uuid.UUID, user_id: uuid.UUID | None) -> User | None:
+    if user_id is None:
+        return None
+    found = User.objects.filter(id=user_id, memberships__company_id=company_id).first()
+    if found is None:
+        raise NotFound("assigneeUserId names no member.", code="unknown_reference")
+    return found
+
+
+def _issues(company_id: uuid.UUID, ids: list[uuid.UUID]) -> list[Issue]:
+    found = {row.id: row for row in Issue.objects.for_company(company_id).filter(id__in=ids)}
+    if len(found) != len(set(ids)):
+        raise NotFound("blockedByIssueIds names an unknown issue.", code="unknown_reference")
+    return [found[one] for one in dict.fromkeys(ids)]

@@ -1,0 +1,327 @@
+"""Issues, comments and interactions as the API shows them: rows in, plain dictionaries out.
+
+A list costs the same few statements however long it is: one for the rows (dictionaries, no model
+instances), one for open blockers, one for live runs.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import FilteredRelation, Q, QuerySet
+from django.db.models.functions import Left, Length
+
+from agents import shapes as run_shapes
+from agents.models import HeartbeatRun
+from companies import shapes as company_shapes
+from companies.models import Goal, Project
+from issues.models import Blocker, Comment, Interaction, Issue, Priority
+
+EXCERPT = 400
+MAX_ANCESTORS = 20
+COLUMNS = (
+    "id", "company_id", "number", "identifier", "title", "status", "priority",
+    "assignee_agent_id", "assignee_user_id", "project_id", "goal_id", "parent_id",
+    "request_depth", "billing_code", "blocked_reason", "created_by_user_id",
+    "created_by_agent_id", "version", "started_at", "completed_at", "cancelled_at",
+    "archived_at", "created_at", "updated_at", "held__run_id", "held__agent_id",
+    "held__created_at",
+)  # fmt: skip
+PRIORITIES = dict(Priority.choices)
+
+
+def rows(issues: QuerySet[Issue], *, whole: bool = False) -> QuerySet[Any]:
+    """The columns that `issue` needs; without `whole` only the beginning of the description."""
+    held = FilteredRelation("checkouts", condition=Q(checkouts__released_at__isnull=True))
+    found = issues.annotate(held=held)
+    if whole:
+        return found.values(*COLUMNS, "description")
+    return found.annotate(
+        excerpt=Left("description", EXCERPT), length=Length("description")
+    ).values(*COLUMNS, "excerpt", "length")
+
+
+def issue(row: dict[str, Any]) -> dict[str, Any]:
+    """The part that all answers about an issue share."""
+    return {
+        "id": row["id"],
+        "companyId": row["company_id"],
+        "projectId": row["project_id"],
+        "goalId": row["goal_id"],
+        "parentId": row["parent_id"],
+        "title": row["title"],
+        "description": row.get("description", row.get("excerpt")) or None,
+        "status": row["status"],
+        "version": row["version"],
+        "statusVersion": row["version"],
+        "workMode": "standard",
+        "priority": PRIORITIES[row["priority"]],
+        "assigneeAgentId": row["assignee_agent_id"],
+        "assigneeUserId": row["assignee_user_id"],
+        "checkoutRunId": row["held__run_id"],
+        "checkoutAgentId": row["held__agent_id"],
+        "executionRunId": row["held__run_id"],
+        "executionLockedAt": row["held__created_at"],
+        "createdByAgentId": row["created_by_agent_id"],
+        "createdByUserId": row["created_by_user_id"],
+        "issueNumber": row["number"],
+        "identifier": row["identifier"],
+        "originKind": "manual",
+        "requestDepth": row["request_depth"],
+        "billingCode": row["billing_code"] or None,
+        "blockedReason": row["blocked_reason"] or None,
+        "startedAt": row["started_at"],
+        "completedAt": row["completed_at"],
+        "cancelledAt": row["cancelled_at"],
+        "hiddenAt": row["archived_at"],
+        "createdAt": row["created_at"],
+        "updatedAt": row["updated_at"],
+        "labels": [],
+        "labelIds": [],
+    }
+
+
+def listed(page: Sequence[dict[str, Any]], now: datetime) -> list[dict[str, Any]]:
+    """A page of a list."""
+    ids = [row["id"] for row in page]
+    blockers = open_blockers(ids)
+    runs = live_runs(ids, now)
+    found = []
+    for row in page:
+        shape = issue(row)
+        shape["descriptionTruncated"] = row["length"] > EXCERPT
+        shape["activeRun"] = runs.get(row["id"])
+        shape["blockerAttention"] = attention(blockers.get(row["id"], []))
+        shape["lastActivityAt"] = row["updated_at"]
+        found.append(shape)
+    return found
+
+
+def full(found: Issue, now: datetime) -> dict[str, Any]:
+    """One issue with all that stands around it."""
+    row = rows(Issue.objects.filter(pk=found.pk), whole=True).get()
+    blockers = list(_related(Blocker.objects.filter(issue_id=found.pk), "blocking"))
+    waiting = [one for one in blockers if one["status"] not in Issue.CLOSED]
+    return {
+        **issue(row),
+        "ancestors": ancestors(found),
+        "blockedBy": blockers,
+        "blocks": list(_related(Blocker.objects.filter(blocking_id=found.pk), "issue")),
+        "blockerAttention": attention([(one["id"], one["identifier"]) for one in waiting]),
+        "reviewAttention": _review(found),
+        "activeRun": live_runs([found.pk], now).get(found.pk),
+        "project": company_shapes.project(found.project),
+        "goal": company_shapes.goal(found.goal),
+        "relatedWork": {"outbound": [], "inbound": []},
+        "referencedIssueIdentifiers": [],
+        "planDocument": None,
+        "documentSummaries": [],
+        "workProducts": [],
+        "mentionedProjects": [],
+        "currentExecutionWorkspace": None,
+    }
+
+
+def written(found: Issue) -> dict[str, Any]:
+    """An issue as the answer to a write: itself and what blocks it."""
+    row = rows(Issue.objects.filter(pk=found.pk), whole=True).get()
+    return {
+        **issue(row),
+        "blockedBy": list(_related(Blocker.objects.filter(issue_id=found.pk), "blocking")),
+        "blocks": list(_related(Blocker.objects.filter(blocking_id=found.pk), "issue")),
+        "relatedWork": {"outbound": [], "inbound": []},
+        "referencedIssueIdentifiers": [],
+    }
+
+
+def _related(pairs: QuerySet[Blocker], end: str) -> list[dict[str, Any]]:
+    names = ("id", "identifier", "title", "status", "priority")
+    people = ("assignee_agent_id", "assignee_user_id")
+    found = pairs.order_by("created_at", "id").values(*(f"{end}__{n}" for n in (*names, *people)))
+    return [
+        {
+            "id": row[f"{end}__id"],
+            "identifier": row[f"{end}__identifier"],
+            "title": row[f"{end}__title"],
+            "status": row[f"{end}__status"],
+            "priority": PRIORITIES[row[f"{end}__priority"]],
+            "assigneeAgentId": row[f"{end}__assignee_agent_id"],
+            "assigneeUserId": row[f"{end}__assignee_user_id"],
+            "scheduledRetry": None,
+        }
+        for row in found
+    ]
+
+
+def ancestors(found: Issue) -> list[dict[str, Any]]:
+    """Parent, grandparent and so on, nearest first."""
+    chain: list[dict[str, Any]] = []
+    parent_id = found.parent_id
+    while parent_id is not None and len(chain) < MAX_ANCESTORS:
+        row = Issue.objects.filter(pk=parent_id).values(*_ANCESTOR).first()
+        if row is None:
+            break
+        parent_id = row["parent_id"]
+        chain.append(
+            {
+                "id": row["id"],
+                "identifier": row["identifier"],
+                "title": row["title"],
+                "description": row["description"] or None,
+                "status": row["status"],
+                "priority": PRIORITIES[row["priority"]],
+                "assigneeAgentId": row["assignee_agent_id"],
+                "assigneeUserId": row["assignee_user_id"],
+                "projectId": row["project_id"],
+                "goalId": row["goal_id"],
+            }
+        )
+    return chain
+
+
+_ANCESTOR = (
+    "id", "identifier", "title", "description", "status", "priority", "assignee_agent_id",
+    "assignee_user_id", "project_id", "goal_id", "parent_id",
+)  # fmt: skip
+
+
+def open_blockers(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, list[tuple[uuid.UUID, str]]]:
+    """For each issue the open ones that block it."""
+    found: dict[uuid.UUID, list[tuple[uuid.UUID, str]]] = {}
+    pairs = (
+        Blocker.objects.filter(issue_id__in=ids)
+        .exclude(blocking__status__in=Issue.CLOSED)
+        .order_by("created_at", "id")
+        .values_list("issue_id", "blocking_id", "blocking__identifier")
+    )
+    for waiting, blocking, identifier in pairs:
+        found.setdefault(waiting, []).append((blocking, identifier))
+    return found
+
+
+def attention(blockers: Sequence[tuple[uuid.UUID, str]]) -> dict[str, Any]:
+    """What keeps an issue waiting, in short."""
+    first = blockers[0] if blockers else (None, None)
+    return {
+        "state": "needs_attention" if blockers else "none",
+        "reason": "attention_required" if blockers else None,
+        "unresolvedBlockerCount": len(blockers),
+        "sampleBlockerIdentifier": first[1],
+        "directBlockerIssueId": first[0],
+    }
+
+
+def _review(found: Issue) -> dict[str, Any]:
+    pending = list(
+        Interaction.objects.filter(issue=found, status=Interaction.Status.PENDING)
+        .order_by("created_at", "id")
+        .values_list("id", flat=True)
+    )
+    paths = [{"kind": "interaction", "id": one} for one in pending]
+    waits = found.status == Issue.Status.IN_REVIEW
+    return {"state": "waiting" if waits else "none", "paths": paths, "reason": None}
+
+
+def live_runs(ids: Sequence[uuid.UUID], now: datetime) -> dict[uuid.UUID, dict[str, Any]]:
+    """For each issue its running run, or else the queued one."""
+    found: dict[uuid.UUID, dict[str, Any]] = {}
+    runs = (
+        HeartbeatRun.objects.live()
+        .filter(issue_id__in=ids)
+        .select_related("agent")
+        # "running" sorts behind "queued" and so wins.
+        .order_by("status", "created_at")
+    )
+    for run in runs:
+        if run.issue_id is not None:
+            found[run.issue_id] = run_shapes.brief_run(run, now)
+    return found
+
+
+def context(found: Issue, wake_comment: Comment | None) -> dict[str, Any]:
+    """What an agent reads at the start of a heartbeat."""
+    row = written(found)
+    keep = (
+        "id", "identifier", "title", "description", "status", "version", "workMode", "priority",
+        "projectId", "goalId", "parentId", "blockedBy", "blocks", "assigneeAgentId",
+        "assigneeUserId", "originKind", "updatedAt",
+    )  # fmt: skip
+    waiting = [(b["id"], b["identifier"]) for b in row["blockedBy"] if b["status"] not in _CLOSED]
+    comments = Comment.objects.filter(issue=found, deleted_at=None)
+    latest = comments.order_by("-created_at", "-id").first()
+    return {
+        "issue": {
+            **{name: row[name] for name in keep},
+            "blockerAttention": attention(waiting),
+            "reviewAttention": _review(found),
+        },
+        "ancestors": ancestors(found),
+        "project": _short(found.project, "name", "status", "targetDate"),
+        "goal": _short(found.goal, "title", "status", "level", "parentId"),
+        "commentCursor": {
+            "totalComments": comments.count(),
+            "latestCommentId": latest.pk if latest else None,
+            "latestCommentAt": latest.created_at if latest else None,
+        },
+        "wakeComment": comment(wake_comment) if wake_comment else None,
+        "attachments": [],
+        "continuationSummary": None,
+        "currentExecutionWorkspace": None,
+    }
+
+
+_CLOSED = frozenset(Issue.CLOSED)
+
+
+def _short(thing: Project | Goal | None, *names: str) -> dict[str, Any] | None:
+    if thing is None:
+        return None
+    if isinstance(thing, Project):
+        shape = company_shapes.project(thing)
+    else:
+        shape = company_shapes.goal(thing)
+    return {name: shape[name] for name in ("id", *names)} if shape else None
+
+
+def comment(row: Comment) -> dict[str, Any]:
+    """One entry of a thread; a deleted one keeps its place and loses its words."""
+    gone = row.deleted_at is not None
+    kind = "user" if row.author_user_id else "agent" if row.author_agent_id else "system"
+    return {
+        "id": row.id,
+        "companyId": row.company_id,
+        "issueId": row.issue_id,
+        "authorAgentId": row.author_agent_id,
+        "authorUserId": row.author_user_id,
+        "authorType": kind,
+        "createdByRunId": row.run_id,
+        "body": "" if gone else row.body,
+        "deletedAt": row.deleted_at,
+        "createdAt": row.created_at,
+        "updatedAt": row.deleted_at or row.created_at,
+    }
+
+
+def interaction(row: Interaction) -> dict[str, Any]:
+    """Something that an agent asks of people."""
+    payload = row.payload if isinstance(row.payload, dict) else {}
+    return {
+        "id": row.id,
+        "companyId": row.company_id,
+        "issueId": row.issue_id,
+        "kind": row.kind,
+        "status": row.status,
+        "title": payload.get("title"),
+        "payload": payload,
+        "response": row.response,
+        "result": row.response,
+        "createdByAgentId": row.asked_by_agent_id,
+        "sourceRunId": row.run_id,
+        "resolvedByUserId": row.answered_by_id,
+        "resolvedAt": row.answered_at,
+        "createdAt": row.created_at,
+        "updatedAt": row.answered_at or row.created_at,
+    }

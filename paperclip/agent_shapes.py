@@ -1,0 +1,204 @@
+"""Agents as the API shows them: what they are, what they are doing and what they may spend."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count
+
+from agents import roster
+from agents.models import Agent, HeartbeatRun, Hold
+from billing import totals
+from billing.models import Budget, Scope, Spend, Window
+from companies import access, wire
+
+HIDDEN = "***"
+# Parts of a configuration whose values may be secrets that somebody typed in.
+_SEALED = ("env", "headers")
+MAX_CHAIN = 20
+
+
+def agents(rows: list[Agent], *, caller: access.Principal, now: datetime) -> list[dict[str, Any]]:
+    """A page of agents, in a fixed number of statements."""
+    ids = [row.pk for row in rows]
+    running = dict(
+        HeartbeatRun.objects.filter(agent_id__in=ids, status=HeartbeatRun.Status.RUNNING)
+        .order_by()
+        .values_list("agent_id")
+        .annotate(count=Count("id"))
+    )
+    holds: dict[uuid.UUID, list[Hold]] = {}
+    for hold in Hold.objects.filter(agent_id__in=ids).order_by("created_at", "id"):
+        holds.setdefault(hold.agent_id, []).append(hold)
+    limits = dict(
+        Budget.objects.filter(scope=Scope.AGENT, scope_id__in=ids, window=Window.MONTH).values_list(
+            "scope_id", "limit_micros"
+        )
+    )
+    spent = dict(
+        Spend.objects.filter(
+            scope=Scope.AGENT,
+            scope_id__in=ids,
+            window=Window.MONTH,
+            period_start=totals.period_start(Window.MONTH, now),
+        ).values_list("scope_id", "spent_micros")
+    )
+    return [
+        _agent(
+            row,
+            status=roster.status_of(row, running.get(row.pk, 0), holds.get(row.pk, ())),
+            holds=holds.get(row.pk, []),
+            limit=limits.get(row.pk),
+            spent=spent.get(row.pk, 0),
+            caller=caller,
+        )
+        for row in rows
+    ]
+
+
+def agent(row: Agent, *, caller: access.Principal, now: datetime) -> dict[str, Any]:
+    return agents([row], caller=caller, now=now)[0]
+
+
+def detailed(row: Agent, *, caller: access.Principal, now: datetime) -> dict[str, Any]:
+    """One agent with its line of managers."""
+    return {
+        **agent(row, caller=caller, now=now),
+        "chainOfCommand": chain(row),
+        "access": {"canAssignTasks": True, "taskAssignSource": "role"},
+    }
+
+
+def _agent(
+    row: Agent,
+    *,
+    status: str,
+    holds: list[Hold],
+    limit: int | None,
+    spent: int,
+    caller: access.Principal,
+) -> dict[str, Any]:
+    # How a colleague is set up is none of another agent's business.
+    own = caller.kind in ("user", "system") or caller.agent_id == row.pk
+    return {
+        "id": row.id,
+        "companyId": row.company_id,
+        "name": row.name,
+        "urlKey": row.slug,
+        "role": row.role,
+        "title": row.title or None,
+        "icon": row.icon or None,
+        "status": status,
+        "reportsTo": row.reports_to_id,
+        "capabilities": row.capabilities or None,
+        "adapterType": row.adapter_type,
+        "adapterConfig": masked(row.adapter_config) if own else {},
+        "instructions": (row.instructions or None) if own else None,
+        "onFinish": row.on_finish,
+        "runtimeConfig": {
+            "heartbeat": {
+                "enabled": row.heartbeat_enabled,
+                "intervalSec": row.interval_seconds,
+                "cron": row.cron or None,
+                "timezone": row.timezone,
+                "wakeOnDemand": row.wake_on_demand,
+                "maxConcurrentRuns": row.max_concurrent_runs,
+                "maxDailyRuns": row.max_daily_runs,
+                "maxDailyCostCents": wire.cents(row.max_daily_cost_micros),
+            }
+        },
+        "budgetMonthlyCents": wire.cents(limit) or 0,
+        "budgetMonthlyMicros": limit,
+        "spentMonthlyCents": wire.cents(spent),
+        "spentMonthlyMicros": spent,
+        "pauseReason": _pause_reason(holds),
+        "pausedAt": holds[0].created_at if holds else None,
+        "holds": [
+            {"reason": hold.reason, "note": hold.note or None, "createdAt": hold.created_at}
+            for hold in holds
+        ],
+        "errorReason": row.error_code or None,
+        "permissions": {"canCreateAgents": row.can_hire},
+        "lastHeartbeatAt": row.last_beat_at,
+        "nextHeartbeatAt": row.next_beat_at,
+        "metadata": None,
+        "version": row.version,
+        "createdAt": row.created_at,
+        "updatedAt": row.updated_at,
+    }
+
+
+def _pause_reason(holds: list[Hold]) -> str | None:
+    if not holds:
+        return None
+    words = {"operator": "manual", "agent_budget": "budget"}
+    return words.get(holds[0].reason, holds[0].reason)
+
+
+def chain(row: Agent) -> list[dict[str, Any]]:
+    """An agent's managers, nearest first."""
+    found: list[dict[str, Any]] = []
+    above = row.reports_to_id
+    while above is not None and len(found) < MAX_CHAIN:
+        manager = Agent.objects.filter(pk=above).first()
+        if manager is None:
+            break
+        found.append(
+            {
+                "id": manager.pk,
+                "name": manager.name,
+                "role": manager.role,
+                "title": manager.title or None,
+            }
+        )
+        above = manager.reports_to_id
+    return found
+
+
+def org(rows: Iterable[Agent], statuses: Mapping[uuid.UUID, str]) -> list[dict[str, Any]]:
+    """The org chart as trees."""
+    nodes: dict[uuid.UUID, dict[str, Any]] = {}
+    parents: dict[uuid.UUID, uuid.UUID | None] = {}
+    for row in rows:
+        parents[row.pk] = row.reports_to_id
+        nodes[row.pk] = {
+            "id": row.pk,
+            "name": row.name,
+            "role": row.role,
+            "title": row.title or None,
+            "status": statuses[row.pk],
+            "reports": [],
+        }
+    roots: list[dict[str, Any]] = []
+    for one, node in nodes.items():
+        parent = parents[one]
+        (nodes[parent]["reports"] if parent in nodes else roots).append(node)
+    return roots
+
+
+def masked(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without the values that may be secrets; references stay readable."""
+    shown = dict(config)
+    for part in _SEALED:
+        values = shown.get(part)
+        if isinstance(values, Mapping):
+            shown[part] = {
+                name: HIDDEN if isinstance(value, str) else value for name, value in values.items()
+            }
+    return shown
+
+
+def unmasked(config: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration that a client read, changed and sends back: what it saw masked stays."""
+    kept = dict(config)
+    for part in _SEALED:
+        values, before = kept.get(part), known.get(part)
+        if isinstance(values, Mapping) and isinstance(before, Mapping):
+            kept[part] = {
+                name: before[name] if value == HIDDEN and name in before else value
+                for name, value in values.items()
+            }
+    return kept

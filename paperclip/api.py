@@ -1,0 +1,235 @@
+"""The JSON API, put together: routers of all floors, callers, errors.
+
+Each app's `api.py` translates a request, makes one domain call and translates the answer; what is
+the same everywhere stands here and in `companies/wire.py`. docs/api.md is the caller's view.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from django.core.exceptions import RequestDataTooBig
+from django.db import DataError, Error, InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
+from django.urls import URLPattern, path, re_path
+from django.views.decorators.csrf import csrf_exempt
+from ninja import NinjaAPI
+from ninja.errors import AuthenticationError, HttpError, ValidationError
+from ninja.parser import Parser
+from ninja.renderers import BaseRenderer
+
+from agents.api import router as keys
+from agents.run_api import router as runs
+from billing.api import router as billing
+from companies import idempotency, wire
+from companies.api import router as companies
+from companies.errors import Refusal
+from issues.api import router as issues
+from issues.thread_api import router as threads
+from paperclip import callers
+from paperclip.agent_api import router as agents
+from paperclip.health_api import router as health
+from paperclip.overview_api import router as overview
+from paperclip.task_api import router as tasks
+
+log = logging.getLogger(__name__)
+
+
+class Orjson(BaseRenderer):
+    media_type = "application/json"
+
+    def render(self, request: HttpRequest, data: Any, *, response_status: int) -> bytes:
+        return wire.dumps(data)
+
+
+class StrictJson(Parser):
+    """Refuses what the database or a stack could not hold."""
+
+    def parse_body(self, request: HttpRequest) -> Any:
+        return wire.loads(request.body)
+
+
+def once(operation: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Give every POST its Idempotency-Key."""
+
+    @functools.wraps(operation)
+    def carried_out(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.method != "POST" or not hasattr(request, "auth"):
+            return operation(request, *args, **kwargs)
+        return idempotency.carry_out(
+            request,
+            principal=wire.principal(request).key,
+            operation=lambda: operation(request, *args, **kwargs),
+        )
+
+    return carried_out
+
+
+api = NinjaAPI(
+    title="Paperclip",
+    version="1.0.0",
+    description="A control plane for teams of AI agents.",
+    auth=callers.ALL,
+    renderer=Orjson(),
+    parser=StrictJson(),
+    urls_namespace="api",
+)
+api.add_decorator(once, mode="operation")
+for tag, router in (
+    ("health", health),
+    ("companies", companies),
+    ("agents", agents),
+    ("keys", keys),
+    ("runs", runs),
+    ("issues", issues),
+    ("threads", threads),
+    ("money", billing),
+    ("overview", overview),
+    ("one call", tasks),
+):
+    api.add_router("", router, tags=[tag])
+
+
+# --- errors ----------------------------------------------------------------------------------
+
+
+def on_refusal(request: HttpRequest, error: Refusal) -> HttpResponse:
+    response = wire.refusal(error.status, error.code, error.message, error.details)
+    if "retryAfter" in error.details:
+        response["Retry-After"] = str(error.details["retryAfter"])
+    return response
+
+
+def on_bad_credential(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
+    response = wire.refusal(401, "unauthenticated", "A valid credential is needed.")
+    response["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def on_invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    issues = [
+        {
+            # The first step says body, query or path, the second is our parameter's name.
+            "path": [str(step) for step in found["loc"][2 if found["loc"][0] == "body" else 1 :]],
+            "code": found["type"],
+            "message": found["msg"],
+        }
+        for found in error.errors
+    ]
+    first = issues[0]
+    where = ".".join(first["path"]) or "body"
+    return wire.refusal(400, "invalid", f"{where}: {first['message']}", {"issues": issues})
+
+
+def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
+    cause = error.__cause__
+    if isinstance(cause, Refusal):  # the parser's, which the framework wraps
+        return on_refusal(request, cause)
+    code = {400: "invalid", 403: "forbidden", 404: "not_found"}.get(error.status_code, "refused")
+    return wire.refusal(error.status_code, code, str(error))
+
+
+def on_not_found(request: HttpRequest, error: Http404) -> HttpResponse:
+    return wire.refusal(404, "not_found", "Not found.")
+
+
+def on_database_away(request: HttpRequest, error: Error) -> HttpResponse:
+    log.warning("database: %s", str(error).splitlines()[0] if str(error) else type(error).__name__)
+    response = wire.refusal(503, "database_away", "The database does not answer; try again soon.")
+    response["Retry-After"] = "2"
+    return response
+
+
+def on_unholdable(request: HttpRequest, error: DataError) -> HttpResponse:
+    log.warning("a value that the database refused: %s", str(error).splitlines()[0])
+    return wire.refusal(400, "invalid", "A value is outside of what can be stored.")
+
+
+def on_too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
+    return wire.refusal(413, "body_too_large", "The body is larger than 10 MB.")
+
+
+def on_cut_body(request: HttpRequest, error: UnreadablePostError) -> HttpResponse:
+    return wire.refusal(400, "invalid", "The body could not be read.")
+
+
+def on_fault(request: HttpRequest, error: Exception) -> HttpResponse:
+    log.exception("%s %s failed", request.method, request.path, exc_info=error)
+    return wire.refusal(500, "internal_error", "Something went wrong on our side.")
+
+
+for kind, handler in (
+    (Refusal, on_refusal),
+    (AuthenticationError, on_bad_credential),
+    (ValidationError, on_invalid),
+    (HttpError, on_http_error),
+    (Http404, on_not_found),
+    (OperationalError, on_database_away),
+    (InterfaceError, on_database_away),
+    (DataError, on_unholdable),
+    (RequestDataTooBig, on_too_big),
+    (UnreadablePostError, on_cut_body),
+    (Exception, on_fault),
+):
+    api.add_exception_handler(kind, handler)  # type: ignore[arg-type]
+
+
+# --- addresses -------------------------------------------------------------------------------
+
+LEFT_OUT = (
+    "plugins|cloud|pipelines|cases|status-cards|skills|tool-gateway|tools|email|chat|"
+    "environments|sandboxes|feedback|routines|routine-triggers|secrets|attachments|export|import|"
+    "execution-workspaces|workspaces|invites|adapters|conversations|channels"
+)
+
+
+@csrf_exempt
+def not_supported(request: HttpRequest, **_: str) -> HttpResponse:
+    return wire.refusal(404, "not_supported", "This server does not offer that.")
+
+
+@csrf_exempt
+def unknown(request: HttpRequest) -> HttpResponse:
+    return wire.refusal(404, "not_found", "There is no such address.")
+
+
+def _in_json(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A wrong method is an error like all others."""
+
+    @functools.wraps(view)
+    def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        response = view(request, *args, **kwargs)
+        if response.status_code != 405:
+            return response
+        allowed = response["Allow"]
+        response = wire.refusal(405, "method_not_allowed", f"Allowed here: {allowed}.")
+        response["Allow"] = allowed
+        return response
+
+    return answered
+
+
+def urls() -> tuple[list[URLPattern], str, str]:
+    """The addresses under `/api/`, for `include`-less use in `path()`."""
+    patterns, app_name, namespace = api.urls
+    wrapped = [
+        URLPattern(p.pattern, _in_json(p.callback), p.default_args, p.name)
+        for p in patterns
+        if isinstance(p, URLPattern) and p.name != "api-root"
+    ]
+    root = [p for p in patterns if isinstance(p, URLPattern) and p.name == "api-root"]
+    left_out = rf"^(companies/[^/]+/|issues/[^/]+/|agents/[^/]+/)?({LEFT_OUT})(/.*)?$"
+    return (
+        [
+            *wrapped,
+            re_path(left_out, not_supported),
+            path("", unknown),
+            *root,
+            re_path("", unknown),
+        ],
+        app_name,
+        namespace,
+    )

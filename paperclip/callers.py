@@ -1,0 +1,121 @@
+"""Who is calling: one class a credential, one `access.Principal` for all of them.
+
+A credential that is given must hold: a bad token is 401, never a fall-back to the cookie beside
+it. A session proves an unsafe request with the CSRF token; tokens need none, a browser does not
+send them by itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja.security import APIKeyCookie, HttpBearer
+from ninja.utils import check_csrf
+
+from agents import auth
+from agents.models import HeartbeatRun
+from companies import access, keys, throttle
+from companies.errors import Forbidden, Invalid, Refusal
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+BAD_TOKENS_A_MINUTE = 60
+
+
+class Token(HttpBearer):
+    """A bearer token whose prefix says what kind of caller it stands for."""
+
+    prefix = ""
+
+    def __call__(self, request: HttpRequest) -> access.Principal | None:
+        token = bearer(request.headers.get("Authorization"))
+        if token is None or not token.startswith(f"{self.prefix}_"):
+            return None
+        return self.authenticate(request, token)
+
+    def authenticate(self, request: HttpRequest, token: str) -> access.Principal | None:
+        principal = auth.principal_for_token(token)
+        if principal is None:
+            address = request.META.get("REMOTE_ADDR", "")
+            throttle.hit(
+                f"bad-token:{address}",
+                limit=BAD_TOKENS_A_MINUTE,
+                window_seconds=60,
+                now=timezone.now(),
+            )
+            return None
+        if principal.scopes and request.method not in SAFE and "write" not in principal.scopes:
+            raise Forbidden("scope_missing", "This key may only read.")
+        return bind_to_run(principal, request.headers.get("X-Paperclip-Run-Id"))
+
+
+class OperatorKey(Token):
+    """A person's own key, `pcb_…`."""
+
+    prefix = keys.OPERATOR
+
+
+class AgentKey(Token):
+    """An agent's long-lived key, `pcp_…`."""
+
+    prefix = keys.AGENT
+
+
+class RunToken(Token):
+    """The token of one run, `pcr_…`, dead as soon as the run has ended."""
+
+    prefix = keys.RUN
+
+
+class Session(APIKeyCookie):
+    """A signed-in person; unsafe methods need `X-CSRFToken`."""
+
+    param_name = settings.SESSION_COOKIE_NAME
+
+    def __call__(self, request: HttpRequest) -> access.Principal | None:
+        if "Authorization" in request.headers:
+            return None
+        return self.authenticate(request, request.COOKIES.get(self.param_name))
+
+    def authenticate(self, request: HttpRequest, key: str | None) -> access.Principal | None:
+        if not request.user.is_authenticated:
+            return None
+        if request.method not in SAFE and check_csrf(request) is not None:
+            raise Forbidden("csrf_failed", "The CSRF token is missing or wrong.")
+        return access.for_user(request.user)
+
+
+ALL = (OperatorKey(), AgentKey(), RunToken(), Session())
+
+
+def bearer(header: str | None) -> str | None:
+    """The token of an Authorization header, or None."""
+    scheme, _, token = (header or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def bind_to_run(principal: access.Principal, header: str | None) -> access.Principal:
+    """The principal with the run that the header names: its own, or one of the same agent.
+
+    Raises Refusal 422 when the run is somebody else's or has ended. People do not act in runs:
+    for them the header means nothing.
+    """
+    if not header or principal.agent_id is None:
+        return principal
+    try:
+        run_id = uuid.UUID(header)
+    except ValueError:
+        raise Invalid("invalid_run_id", "X-Paperclip-Run-Id is not a UUID.") from None
+    if principal.kind == "run":
+        if run_id != principal.run_id:
+            raise Refusal("run_mismatch", "X-Paperclip-Run-Id is not the run of this token.")
+        return principal
+    live = HeartbeatRun.objects.filter(
+        id=run_id, agent_id=principal.agent_id, status=HeartbeatRun.Status.RUNNING
+    )
+    if not live.exists():
+        raise Refusal("run_mismatch", "X-Paperclip-Run-Id is not a running run of this agent.")
+    return dataclasses.replace(principal, run_id=run_id)

@@ -1,0 +1,229 @@
+"""What a company looks like from above: dashboard, counts, search. Sees all floors."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from django.db.models import Count, Q
+from django.db.models.functions import TruncDate
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from ninja import Query, Router
+from pydantic import Field
+
+from agents.models import Agent, HeartbeatRun, Hold
+from billing import reports
+from companies import wire
+from companies.models import Company, Project
+from issues.models import Comment, Interaction, Issue
+
+router = Router()
+DAYS = 14
+RECENT = timedelta(days=7)
+
+
+@router.get("/companies/{company}/dashboard", summary="The company in figures")
+def dashboard(request: HttpRequest, company: str) -> HttpResponse:
+    found, now = wire.company(request, company), timezone.now()
+    issues = dict(
+        Issue.objects.for_company(found.id)
+        .listed()
+        .order_by()
+        .values_list("status")
+        .annotate(count=Count("id"))
+    )
+    month = reports.month(company_id=found.id, now=now)
+    limit = month.limit_micros
+    return wire.answer(
+        {
+            "companyId": found.id,
+            "agents": _agents(found),
+            "tasks": {
+                "open": sum(n for status, n in issues.items() if status not in Issue.CLOSED),
+                "inProgress": issues.get(Issue.Status.IN_PROGRESS, 0),
+                "inReview": issues.get(Issue.Status.IN_REVIEW, 0),
+                "blocked": issues.get(Issue.Status.BLOCKED, 0),
+                "done": issues.get(Issue.Status.DONE, 0),
+            },
+            "costs": {
+                "monthSpendCents": wire.cents(month.spent_micros),
+                "monthSpendMicros": month.spent_micros,
+                "monthBudgetCents": wire.cents(limit) or 0,
+                "monthUtilizationPercent": month.spent_micros * 100 // limit if limit else 0,
+                "unpricedEvents": month.unpriced_events,
+            },
+            "pendingInteractions": _pending(found),
+            "pendingApprovals": 0,
+            "budgets": {"pausedAgents": _paused_by_budget(found)},
+            "runActivity": _run_activity(found, now),
+        }
+    )
+
+
+@router.get("/companies/{company}/sidebar-badges", summary="What waits for people")
+def sidebar_badges(request: HttpRequest, company: str) -> HttpResponse:
+    found, now = wire.company(request, company), timezone.now()
+    failed = HeartbeatRun.objects.for_company(found.id).filter(
+        status__in=["failed", "timed_out", "unknown"], created_at__gte=now - RECENT
+    )
+    pending = _pending(found)
+    return wire.answer(
+        {"inbox": pending, "approvals": 0, "failedRuns": failed.count(), "joinRequests": 0}
+    )
+
+
+@router.get("/companies/{company}/search", summary="Find issues, comments, agents and projects")
+def search(
+    request: HttpRequest,
+    company: str,
+    q: Annotated[wire.Text, Query(max_length=200)] = "",
+    limit: Annotated[int, Field(ge=1, le=50)] = 20,
+) -> HttpResponse:
+    """Matches words anywhere in titles, names and comments; the best kind of match first."""
+    found = wire.company(request, company)
+    words = " ".join(q.split())
+    results = _search(found, words, limit) if words else []
+    counts: dict[str, int] = {"issue": 0, "comment": 0, "agent": 0, "project": 0}
+    for result in results:
+        counts[result["type"]] += 1
+    return wire.answer(
+        {
+            "query": q,
+            "normalizedQuery": words.lower(),
+            "scope": "all",
+            "sort": "relevance",
+            "limit": limit,
+            "offset": 0,
+            "results": results,
+            "countsByType": counts,
+            "hasMore": len(results) == limit,
+        }
+    )
+
+
+def _agents(company: Company) -> dict[str, int]:
+    active = Q(status=Agent.Status.ACTIVE)
+    held = Q(holds__isnull=False)
+    counts = Agent.objects.for_company(company.id).aggregate(
+        active=Count("id", filter=active & ~held, distinct=True),
+        paused=Count("id", filter=active & held, distinct=True),
+        error=Count("id", filter=active & ~held & ~Q(error_code=""), distinct=True),
+    )
+    running = (
+        HeartbeatRun.objects.for_company(company.id)
+        .filter(status=HeartbeatRun.Status.RUNNING)
+        .aggregate(count=Count("agent", distinct=True))
+    )
+    return {**counts, "running": running["count"]}
+
+
+def _pending(company: Company) -> int:
+    rows = Interaction.objects.for_company(company.id)
+    return rows.filter(status=Interaction.Status.PENDING).count()
+
+
+def _paused_by_budget(company: Company) -> int:
+    return (
+        Hold.objects.for_company(company.id)
+        .filter(reason__endswith="_budget")
+        .aggregate(count=Count("agent", distinct=True))["count"]
+    )
+
+
+def _run_activity(company: Company, now: datetime) -> list[dict[str, Any]]:
+    """Runs that ended, by day, today last."""
+    today = now.astimezone(UTC).date()
+    first = today - timedelta(days=DAYS - 1)
+    since = datetime.combine(first, datetime.min.time(), UTC)
+    days = {
+        first + timedelta(days=n): {"succeeded": 0, "failed": 0, "other": 0, "total": 0}
+        for n in range(DAYS)
+    }
+    rows = (
+        HeartbeatRun.objects.for_company(company.id)
+        .filter(created_at__gte=since, finished_at__isnull=False)
+        .annotate(day=TruncDate("created_at", tzinfo=UTC))
+        .order_by()
+        .values_list("day", "status")
+        .annotate(count=Count("id"))
+    )
+    for day, status, count in rows:
+        name = {"succeeded": "succeeded", "failed": "failed", "timed_out": "failed"}.get(
+            status, "other"
+        )
+        if day in days:
+            days[day][name] += count
+            days[day]["total"] += count
+    return [{"date": day.isoformat(), **counts} for day, counts in days.items()]
+
+
+def _search(company: Company, words: str, limit: int) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = []
+    prefix = company.issue_prefix
+    issues = Issue.objects.for_company(company.id).filter(
+        Q(title__icontains=words) | Q(identifier__iexact=words) | Q(description__icontains=words)
+    )
+    for row in issues.order_by("-updated_at", "-id")[:limit]:
+        in_title = words.lower() in row.title.lower()
+        results.append(
+            {
+                "id": row.id,
+                "type": "issue",
+                "score": 100 if in_title else 50,
+                "title": f"{row.identifier} {row.title}",
+                "href": f"/{prefix}/issues/{row.identifier}",
+                "matchedFields": ["title" if in_title else "description"],
+                "snippet": row.title if in_title else row.description[:200],
+                "issue": {
+                    "id": row.id,
+                    "identifier": row.identifier,
+                    "title": row.title,
+                    "status": row.status,
+                    "priority": row.get_priority_display(),
+                    "assigneeAgentId": row.assignee_agent_id,
+                    "assigneeUserId": row.assignee_user_id,
+                    "projectId": row.project_id,
+                    "updatedAt": row.updated_at,
+                },
+                "updatedAt": row.updated_at,
+            }
+        )
+    comments = (
+        Comment.objects.for_company(company.id)
+        .filter(body__icontains=words, deleted_at=None)
+        .select_related("issue")
+    )
+    for comment in comments.order_by("-created_at", "-id")[:limit]:
+        identifier = comment.issue.identifier
+        results.append(
+            {
+                "id": comment.id,
+                "type": "comment",
+                "score": 30,
+                "title": f"{identifier} {comment.issue.title}",
+                "href": f"/{prefix}/issues/{identifier}",
+                "matchedFields": ["comment"],
+                "snippet": comment.body[:200],
+                "updatedAt": comment.created_at,
+            }
+        )
+    for agent in Agent.objects.for_company(company.id).filter(name__icontains=words)[:limit]:
+        results.append(_named(agent.id, "agent", agent.name, f"/{prefix}/agents/{agent.slug}"))
+    for project in Project.objects.for_company(company.id).filter(name__icontains=words)[:limit]:
+        href = f"/{prefix}/projects/{project.id}"
+        results.append(_named(project.id, "project", project.name, href))
+    results.sort(key=lambda result: -result["score"])
+    return results[:limit]
+
+
+def _named(one: Any, kind: str, name: str, href: str) -> dict[str, Any]:
+    return {
+        "id": one,
+        "type": kind,
+        "score": 80,
+        "title": name,
+        "href": href,
+        "matchedFields": ["name"],
+        "snippet": name,
+    }

@@ -1,0 +1,341 @@
+"""One listener a process, one reader for all viewers.
+
+The hub keeps ONE connection that listens on `paperclip_live` and a pool of a few for reading. A
+notice says only which run or topic has news; the hub then reads the new events of all such runs in
+one statement and hands them to the feeds. A lost notice costs a second (the poll), a lost
+connection the time to reconnect, after which everything is read again: rows are the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+import uuid
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db import connection as django_connection
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool
+
+from companies import live
+from paperclip.streams.feeds import ENDED, CompanyFeed, RunFeed
+from paperclip.streams.viewers import Threads
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 1.0
+READ_SPACING_SECONDS = 0.04
+HINT_SPACING_SECONDS = 0.1
+BEAT_SECONDS = 15.0
+ROWS_A_RUN = 200
+MAX_BACKOFF_SECONDS = 10.0
+MAX_STREAMS = 2_000
+
+_RUN = """
+SELECT id, company_id, agent_id, issue_id, created_at, status, code, message, summary, attempt,
+       started_at, finished_at, cost_micros, unpriced_calls, input_tokens, cached_tokens,
+       output_tokens
+FROM agents_heartbeatrun WHERE id = ANY(%s)
+"""
+# The lateral join lets PostgreSQL look only into the partition that a run's events lie in.
+_EVENTS = """
+SELECT e.run_id, e.seq, e.kind, e.text, e.data, e.at
+FROM unnest(%s::uuid[], %s::timestamptz[], %s::int[]) AS w (run_id, created_at, after)
+CROSS JOIN LATERAL (
+    SELECT run_id, seq, kind, text, data, at FROM agents_runevent
+    WHERE run_id = w.run_id AND run_created_at = w.created_at AND seq > w.after
+    ORDER BY seq LIMIT %s
+) AS e
+"""
+_LAST = """
+SELECT coalesce(max(seq), 0) AS seq FROM agents_runevent
+WHERE run_id = %s AND run_created_at = %s
+"""
+_RETRY = """
+SELECT id FROM agents_heartbeatrun WHERE retry_of_id = %s ORDER BY created_at, id LIMIT 1
+"""
+
+
+class Unavailable(Exception):
+    """The hub cannot serve now; try again."""
+
+
+class Hub:
+    """The streams' heart. Made and used on one event loop."""
+
+    def __init__(self) -> None:
+        self.runs: dict[uuid.UUID, RunFeed] = {}
+        self.companies: dict[str, CompanyFeed] = {}
+        self.streams = 0
+        self.beat = 0
+        self.listener_pid: int | None = None
+        self.connected = asyncio.Event()
+        self.threads = Threads()
+        self._dirty: set[uuid.UUID] = set()
+        self._news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._pool: AsyncConnectionPool[Any] | None = None
+
+    # --- life ---
+
+    async def start(self) -> None:
+        self._pool = AsyncConnectionPool(
+            conninfo(),
+            min_size=1,
+            max_size=4,
+            open=False,
+            timeout=5,
+            kwargs={"autocommit": True, "row_factory": dict_row, "prepare_threshold": None},
+            name="streams",
+        )
+        await self._pool.open(wait=False)
+        for work in (self._listen, self._read, self._poll, self._hints):
+            self._tasks.append(asyncio.create_task(work(), name=f"hub{work.__name__}"))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+        await self.threads.close()
+
+    # --- viewers ---
+
+    @contextlib.asynccontextmanager
+    async def follow_run(self, run_id: uuid.UUID) -> Any:
+        """The shared feed of a run, for as long as somebody looks. Raises LookupError."""
+        feed = self.runs.get(run_id)
+        if feed is None:
+            feed = await self._open(run_id)
+        feed.viewers += 1
+        try:
+            yield feed
+        finally:
+            feed.viewers -= 1
+            if feed.viewers == 0 and self.runs.get(run_id) is feed:
+                del self.runs[run_id]
+
+    @contextlib.contextmanager
+    def follow_company(self, company_id: str) -> Any:
+        """The shared hints of a company."""
+        feed = self.companies.setdefault(company_id, CompanyFeed(company_id))
+        feed.viewers += 1
+        try:
+            yield feed
+        finally:
+            feed.viewers -= 1
+            if feed.viewers == 0 and self.companies.get(company_id) is feed:
+                del self.companies[company_id]
+
+    async def _open(self, run_id: uuid.UUID) -> RunFeed:
+        rows = await self._rows(_RUN, [[run_id]])
+        if not rows:
+            raise LookupError(run_id)
+        run = rows[0]
+        # Noted down before its end is looked up: what comes in between rings for it already.
+        feed = RunFeed(run_id, run["company_id"], run["created_at"], floor=0, last=0)
+        (last,) = await self._rows(_LAST, [run_id, run["created_at"]])
+        feed.floor = feed.last = last["seq"]
+        feed = self.runs.setdefault(run_id, feed)
+        self._mark(run_id)
+        return feed
+
+    async def events(self, feed: RunFeed, after: int) -> list[dict[str, Any]]:
+        """Rows from the table, for a viewer who stands before the feed's tail."""
+        return await self._rows(_EVENTS, [[feed.run_id], [feed.created_at], [after], ROWS_A_RUN])
+
+    async def retry_of(self, run_id: uuid.UUID) -> uuid.UUID | None:
+        rows = await self._rows(_RETRY, [run_id])
+        return rows[0]["id"] if rows else None
+
+    async def run(self, run_id: uuid.UUID) -> dict[str, Any] | None:
+        rows = await self._rows(_RUN, [[run_id]])
+        return rows[0] if rows else None
+
+    async def _rows(self, statement: str, parameters: list[Any]) -> list[dict[str, Any]]:
+        if self._pool is None:
+            raise Unavailable
+        try:
+            async with self._pool.connection() as connection:
+                cursor = await connection.execute(statement, parameters)
+                return await cursor.fetchall()
+        except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError) as error:
+            raise Unavailable from error
+
+    # --- work ---
+
+    def _mark(self, run_id: uuid.UUID) -> None:
+        self._dirty.add(run_id)
+        self._news.set()
+
+    def _mark_all(self) -> None:
+        self._dirty.update(id for id, feed in self.runs.items() if feed.ending is None)
+        if self._dirty:
+            self._news.set()
+
+    async def _listen(self) -> None:
+        """Hear notices for ever; after every reconnect tell all to read again."""
+        failures = 0
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(
+                    conninfo(direct=True), autocommit=True
+                ) as connection:
+                    await connection.execute(f"LISTEN {live.LIVE_CHANNEL}")
+                    self.listener_pid = connection.info.backend_pid
+                    self._mark_all()
+                    if failures:
+                        self._missed()
+                    failures = 0
+                    self.connected.set()
+                    async for notice in connection.notifies():
+                        for company_id, topic, entity_id in live.decode(notice.payload):
+                            self._hear(company_id, topic, entity_id)
+                raise psycopg.OperationalError("the listening connection ended")
+            except (psycopg.Error, OSError) as error:
+                self.connected.clear()
+                if failures == 0:
+                    log.warning("streams: listener lost: %s", error)
+                failures += 1
+            wait = min(MAX_BACKOFF_SECONDS, 0.1 * 2 ** min(failures, 8))
+            await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311
+
+    def _hear(self, company_id: str, topic: str, entity_id: str | None) -> None:
+        if topic == "run" and entity_id is not None:
+            with contextlib.suppress(ValueError):
+                run_id = uuid.UUID(entity_id)
+                if run_id in self.runs:
+                    self._mark(run_id)
+        feed = self.companies.get(company_id)
+        if feed is not None:
+            feed.note(topic, entity_id)
+
+    def _missed(self) -> None:
+        for feed in self.companies.values():
+            feed.note("resync", None)
+
+    async def _read(self) -> None:
+        """Read what is new of all marked runs, in one statement, a few times a second."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            marked, self._dirty = self._dirty, set()
+            feeds = [self.runs[id] for id in marked if id in self.runs]
+            if feeds:
+                try:
+                    await self._read_feeds(feeds)
+                except Unavailable:
+                    self._dirty |= marked  # the poll comes back to them
+                except Exception:
+                    log.exception("streams: reading failed")
+            await asyncio.sleep(READ_SPACING_SECONDS)
+
+    async def _read_feeds(self, feeds: list[RunFeed]) -> None:
+        # The status first: a run that had ended then writes no more, so the events that follow
+        # are all of them.
+        runs = {row["id"]: row for row in await self._rows(_RUN, [[f.run_id for f in feeds]])}
+        rows = await self._rows(
+            _EVENTS,
+            [
+                [feed.run_id for feed in feeds],
+                [feed.created_at for feed in feeds],
+                [feed.last for feed in feeds],
+                ROWS_A_RUN,
+            ],
+        )
+        by_run: dict[uuid.UUID, list[dict[str, Any]]] = {}
+        for row in rows:
+            by_run.setdefault(row["run_id"], []).append(row)
+        for feed in feeds:
+            new = by_run.get(feed.run_id, [])
+            feed.add(new)
+            run = runs.get(feed.run_id)
+            if len(new) == ROWS_A_RUN:
+                self._mark(feed.run_id)
+            elif run is None:
+                feed.ending = {"status": "deleted"}
+            elif run["status"] in ENDED and feed.ending is None:
+                feed.ending = run
+            if new or feed.ending is not None:
+                feed.bell.ring()
+
+    async def _poll(self) -> None:
+        """The net under lost notices, and the clock of the keep-alives."""
+        next_beat = time.monotonic() + BEAT_SECONDS
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            self._mark_all()
+            if time.monotonic() >= next_beat:
+                next_beat = time.monotonic() + BEAT_SECONDS
+                self.beat += 1
+                for bell in [feed.bell for feed in self._feeds()]:
+                    bell.ring()
+
+    def _feeds(self) -> list[RunFeed | CompanyFeed]:
+        return [*self.runs.values(), *self.companies.values()]
+
+    async def _hints(self) -> None:
+        while True:
+            await asyncio.sleep(HINT_SPACING_SECONDS)
+            now_ms = time.time_ns() // 1_000_000
+            for feed in list(self.companies.values()):
+                feed.flush(now_ms)
+
+
+def conninfo(*, direct: bool = False) -> str:
+    """How to reach the database that Django uses (in tests: the test database).
+
+    `direct` goes around a pooler, which could not keep a LISTEN.
+    """
+    known = django_connection.settings_dict
+    options = {
+        key: value for key, value in known["OPTIONS"].items() if isinstance(value, str | int)
+    }
+    parts: dict[str, Any] = {
+        **options,
+        "dbname": known["NAME"],
+        "user": known["USER"],
+        "password": known["PASSWORD"],
+        "host": known["HOST"],
+        "port": known["PORT"],
+    }
+    given: dict[str, Any] = {
+        name: value for name, value in parts.items() if value not in ("", None)
+    }
+    if direct and settings.DATABASE_DIRECT_URL:
+        return make_conninfo(settings.DATABASE_DIRECT_URL, dbname=known["NAME"])
+    return make_conninfo(**given)
+
+
+_hub: Hub | None = None
+
+
+def current() -> Hub:
+    """The hub of this process. Raises Unavailable before `start` and after `stop`."""
+    if _hub is None:
+        raise Unavailable
+    return _hub
+
+
+async def start() -> None:
+    """Begin to listen; called once, when the web server starts."""
+    global _hub
+    _hub = Hub()
+    await _hub.start()
+
+
+async def stop() -> None:
+    """Let go of all connections."""
+    global _hub
+    if _hub is not None:
+        hub, _hub = _hub, None
+        await hub.stop()
