@@ -7,10 +7,12 @@ never as instructions. Read next: `agents/adapters/chat.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from agents.adapters.base import Brief, Message, Task
 
+BLOCK_MARK = re.compile(r"<(\s*/?\s*(?:issue|comments|context)\b)", re.IGNORECASE)
 MAX_COMMENT_CHARS = 8_000
 MAX_THREAD_CHARS = 60_000
 MAX_DESCRIPTION_CHARS = 40_000
@@ -72,18 +74,20 @@ def user(brief: Brief) -> str:
     if brief.task is None:
         parts.append("No issue is given to you right now. Say briefly whether anything is needed.")
         return "\n\n".join(parts)
-    parts.append(_issue(brief.task))
+    task = brief.task
+    parts[0] += f" {task.identifier}, status {task.status}, priority {task.priority}."
+    if surroundings := _surroundings(task):
+        parts.append(_block("context", surroundings))
+    # The work stands last, unless comments are newer: small models follow what they read last.
+    description = _cut(task.description.strip(), MAX_DESCRIPTION_CHARS)
+    parts.append(_block("issue", f"{task.title}\n\n{description}".strip()))
     if brief.thread:
         parts.append(_thread(brief.thread))
-    parts.append(f"Work on {brief.task.identifier} now.")
     return "\n\n".join(parts)
 
 
-def _issue(task: Task) -> str:
-    lines = [
-        f"{task.identifier}: {task.title}",
-        f"Status: {task.status}. Priority: {task.priority}.",
-    ]
+def _surroundings(task: Task) -> str:
+    lines = []
     if task.project:
         lines.append(f"Project: {task.project}")
     if task.goal:
@@ -92,9 +96,7 @@ def _issue(task: Task) -> str:
         lines.append("Part of: " + "; ".join(task.ancestors))
     if task.children:
         lines.append("Sub-issues: " + "; ".join(task.children))
-    if task.description.strip():
-        lines.extend(["", _cut(task.description.strip(), MAX_DESCRIPTION_CHARS)])
-    return _block("issue", "\n".join(lines))
+    return "\n".join(lines)
 
 
 def _thread(thread: Sequence[Message]) -> str:
@@ -112,8 +114,9 @@ def _thread(thread: Sequence[Message]) -> str:
 
 
 def _block(name: str, text: str) -> str:
-    """Text inside must not be able to close its own block."""
-    return f"<{name}>\n{text.replace(f'</{name}', f'<​/{name}')}\n</{name}>"
+    """Text inside must not be able to close its block or to open another."""
+    harmless = BLOCK_MARK.sub(r"< \1", text)
+    return f"<{name}>\n{harmless}\n</{name}>"
 
 
 def _cut(text: str, limit: int) -> str:
