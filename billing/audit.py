@@ -1,4 +1,5 @@
-"""Proof that the books agree: what the ledger adds up to is what the totals and the runs say.
+"""Proof that the books agree: what the ledger adds up to is what the totals and the runs say, and
+what is kept aside is what reservations hold.
 
 Each check is one statement that returns only what is wrong, so an empty answer is the proof.
 Run by `manage.py billing_check`, by the minute's round and at the end of the money tests.
@@ -64,6 +65,23 @@ CHECKS: dict[str, str] = {
           LEFT JOIN (SELECT run_id, SUM(cost_micros) AS spent FROM billing_costevent
                       WHERE run_id IS NOT NULL GROUP BY run_id) ledger ON ledger.run_id = run.id
          WHERE COALESCE(ledger.spent, 0) <> run.cost_micros
+    """,
+    "reservations = totals": """
+        WITH kept AS (
+            SELECT scope, scope_id, "window", period_start, SUM(open_micros) AS open
+              FROM billing_reservation held
+              CROSS JOIN LATERAL (VALUES ('agent', agent_id), ('project', project_id),
+                                         ('company', company_id)) AS whose (scope, scope_id)
+              CROSS JOIN LATERAL (VALUES
+                   ('day', (granted_at AT TIME ZONE 'UTC')::date),
+                   ('month', date_trunc('month', granted_at AT TIME ZONE 'UTC')::date),
+                   ('lifetime', DATE '1970-01-01')) AS period ("window", period_start)
+             WHERE state IN ('held', 'unknown') AND scope_id IS NOT NULL
+             GROUP BY 1, 2, 3, 4)
+        SELECT concat_ws(' ', scope, scope_id, "window", period_start),
+               COALESCE(kept.open, 0), COALESCE(total.reserved_micros, 0)
+          FROM kept FULL JOIN billing_spend total USING (scope, scope_id, "window", period_start)
+         WHERE COALESCE(kept.open, 0) <> COALESCE(total.reserved_micros, 0)
     """,
     "one key, one event": """
         SELECT booked.key, COUNT(event.id), 1

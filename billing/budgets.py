@@ -1,26 +1,24 @@
-"""Budgets: limits that operators set, and what reaching one means.
+"""Budgets: the limits that operators set, and the question before every model call.
 
-A hard limit that is reached holds the agents it concerns (`Hold`, so that nothing is claimed for
-them) and refuses the next model call of what already runs. Only its own holds are placed and
-lifted here: a person's pause is never touched. A month's turn or a higher limit lifts them.
-Not here: the sums (`totals.py`) and the receipts (`ledger.py`).
+A hard limit is kept three ways: a call is granted only when its worst case fits on every total
+(`reservations.py`), a reached limit holds the agents it concerns (`holds.py`), and people are
+told before it comes to that (`incidents.py`). A period's turn or a higher limit lifts the holds.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from typing import NoReturn
 
 from django.db import connection, transaction
-from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from agents import roster
-from agents.models import Agent, Hold
-from billing import totals
-from billing.models import Budget, Scope, Spend, Window
-from billing.totals import Whose
+from agents.models import Agent
+from billing import holds, incidents, prices, reservations, totals
+from billing.models import Budget, BudgetIncident, Reservation, Scope, Spend, Window
+from billing.totals import Standing, Whose
 from companies import activity, live
 from companies.errors import Invalid, NotFound, Refusal
 from companies.models import Company, Project
@@ -29,15 +27,11 @@ from issues.models import Issue
 MAX_LIMIT_MICROS = 10**15  # a thousand million dollars; sums stay far below 2^63
 MAX_LIMIT_TOKENS = 10**15
 
-REASONS = {
-    Scope.AGENT: Hold.Reason.AGENT_BUDGET,
-    Scope.PROJECT: Hold.Reason.PROJECT_BUDGET,
-    Scope.COMPANY: Hold.Reason.COMPANY_BUDGET,
-}
+SIMILAR_RUNS = 50  # of an agent, from which the cost of the next is estimated
 
 
 class BudgetExhausted(Refusal):
-    """A hard limit does not leave room for a model call. `details` names which."""
+    """A hard limit does not leave room for a model call. `details` says which and why."""
 
     status = 402
 
@@ -56,17 +50,21 @@ def set_limit(
     warn_percent: int = 80,
     is_hard: bool = True,
     limit_tokens: int | None = None,
+    unpriced_calls: int = 0,
     now: datetime | None = None,
 ) -> Budget:
     """Set or change the limit of one scope and window; it holds from the commit on.
 
     A limit at or below what is spent holds the agents at once, a higher one lifts those holds.
+    `unpriced_calls` of models without a price may pass it in a period, otherwise none.
+
     Raises NotFound for a scope outside the company, Invalid for a limit that cannot be.
     """
     now = now or timezone.now()
-    _check_limit(scope, window, limit_micros, warn_percent, limit_tokens)
+    _check_limit(scope, window, limit_micros, warn_percent, limit_tokens, unpriced_calls)
     name = _scope_name(company, scope, scope_id)
     with transaction.atomic():
+        before = Budget.objects.filter(scope=scope, scope_id=scope_id, window=window).first()
         budget, created = Budget.objects.update_or_create(
             scope=scope,
             scope_id=scope_id,
@@ -77,8 +75,15 @@ def set_limit(
                 "limit_tokens": limit_tokens,
                 "warn_percent": warn_percent,
                 "is_hard": is_hard,
+                "unpriced_calls": unpriced_calls,
             },
         )
+        if before is not None and before.limit_micros != limit_micros:
+            raised = limit_micros > before.limit_micros
+            resolution = BudgetIncident.Resolution
+            incidents.close(
+                budget, resolution.RAISED if raised else resolution.LAPSED, actor=actor, now=now
+            )
         _carry_limit(budget, now)
         activity.record(
             company_id=company.id,
@@ -96,7 +101,7 @@ def set_limit(
             },
             now=now,
         )
-        review(company_id=company.id, scope=scope, scope_id=scope_id, now=now)
+        holds.review(company_id=company.id, scope=scope, scope_id=scope_id, now=now)
         live.publish(company.id, "costs")
     return budget
 
@@ -110,7 +115,7 @@ def remove_limit(*, budget: Budget, actor: activity.Actor, now: datetime | None 
         budget.delete()
         Spend.objects.filter(
             scope=budget.scope, scope_id=budget.scope_id, window=budget.window
-        ).exclude(limit_micros=None, limit_tokens=None).update(limit_micros=None, limit_tokens=None)
+        ).update(limit_micros=None, limit_tokens=None, alert_at_micros=None)
         activity.record(
             company_id=budget.company_id,
             actor=actor,
@@ -121,27 +126,77 @@ def remove_limit(*, budget: Budget, actor: activity.Actor, now: datetime | None 
             details={"scope": budget.scope, "window": budget.window},
             now=now,
         )
-        review(company_id=budget.company_id, scope=budget.scope, scope_id=budget.scope_id, now=now)
+        holds.review(
+            company_id=budget.company_id, scope=budget.scope, scope_id=budget.scope_id, now=now
+        )
         live.publish(budget.company_id, "costs")
 
 
+def raise_and_resume(
+    *,
+    incident: BudgetIncident,
+    limit_micros: int,
+    actor: activity.Actor,
+    now: datetime | None = None,
+) -> Budget:
+    """Answer an incident with a higher limit; the agents it held go on at once.
+
+    Raises Invalid unless the limit is above what is spent in the current period.
+    """
+    now = now or timezone.now()
+    budget = Budget.objects.select_related("company").get(id=incident.budget_id)
+    scope = [(budget.scope, budget.scope_id)]
+    spent = next(
+        (each.spent_micros for each in totals.standing(scope, now) if each.window == budget.window),
+        0,
+    )
+    if type(limit_micros) is not int or limit_micros <= max(spent, budget.limit_micros):
+        raise Invalid(
+            "limit_too_low",
+            "The new limit must be above the old one and above what is spent.",
+            field="limitMicros",
+        )
+    return set_limit(
+        company=budget.company,
+        scope=budget.scope,
+        scope_id=budget.scope_id,
+        window=budget.window,
+        limit_micros=limit_micros,
+        limit_tokens=budget.limit_tokens,
+        warn_percent=budget.warn_percent,
+        is_hard=budget.is_hard,
+        unpriced_calls=budget.unpriced_calls,
+        actor=actor,
+        now=now,
+    )
+
+
 def _check_limit(
-    scope: str, window: str, limit_micros: int, warn_percent: int, limit_tokens: int | None
+    scope: str,
+    window: str,
+    limit_micros: int,
+    warn_percent: int,
+    limit_tokens: int | None,
+    unpriced_calls: int,
 ) -> None:
     if scope not in Scope.values:
-        raise Invalid(
-            "scope_invalid", "A budget is for an agent, project or company.", field="scope"
-        )
+        raise Invalid("scope_invalid", "A budget is for agent, project or company.", field="scope")
     if window not in Window.values:
-        raise Invalid("window_invalid", "Choose day, month or lifetime.", field="window")
-    if type(limit_micros) is not int or not 0 <= limit_micros <= MAX_LIMIT_MICROS:
+        raise Invalid("window_invalid", "Choose run, day, month or lifetime.", field="window")
+    if not _is_whole(limit_micros, MAX_LIMIT_MICROS):
         raise Invalid("limit_invalid", "A limit is an amount from 0 up.", field="limitMicros")
-    if limit_tokens is not None and (
-        type(limit_tokens) is not int or not 0 <= limit_tokens <= MAX_LIMIT_TOKENS
-    ):
+    if limit_tokens is not None and not _is_whole(limit_tokens, MAX_LIMIT_TOKENS):
         raise Invalid("limit_invalid", "A token limit is a number from 0 up.", field="limitTokens")
-    if type(warn_percent) is not int or not 1 <= warn_percent <= 100:
+    if limit_tokens is not None and window == Window.RUN:
+        raise Invalid("limit_invalid", "One run has no token limit.", field="limitTokens")
+    if not _is_whole(warn_percent, 100) or warn_percent == 0:
         raise Invalid("warn_invalid", "Warn at 1 to 100 percent.", field="warnPercent")
+    if not _is_whole(unpriced_calls, 10**9):
+        raise Invalid("calls_invalid", "A number of calls from 0 up.", field="unpricedCalls")
+
+
+def _is_whole(value: object, limit: int) -> bool:
+    return type(value) is int and 0 <= value <= limit
 
 
 def _scope_name(company: Company, scope: str, scope_id: uuid.UUID) -> str:
@@ -163,6 +218,8 @@ def _carry_limit(budget: Budget, now: datetime) -> None:
 
     An upsert, so that it waits for a booking that is making the same row with the old limit.
     """
+    if budget.window == Window.RUN:
+        return
     with connection.cursor() as cursor:
         cursor.execute(
             'INSERT INTO billing_spend AS total (company_id, scope, scope_id, "window", '
@@ -170,7 +227,8 @@ def _carry_limit(budget: Budget, now: datetime) -> None:
             "events, unpriced_events, updated_at) "
             "VALUES (%s, %s, %s, %s, %s, 0, 0, %s, 0, %s, 0, 0, %s) "
             'ON CONFLICT (scope, scope_id, "window", period_start) DO UPDATE '
-            "SET limit_micros = excluded.limit_micros, limit_tokens = excluded.limit_tokens",
+            "SET limit_micros = excluded.limit_micros, limit_tokens = excluded.limit_tokens "
+            "RETURNING id, spent_micros",
             [
                 budget.company_id,
                 budget.scope,
@@ -182,52 +240,17 @@ def _carry_limit(budget: Budget, now: datetime) -> None:
                 now,
             ],
         )
-
-
-# --- what a reached limit does -----------------------------------------------------------------
-
-
-def enforce(spends: Iterable[Spend], *, now: datetime) -> None:
-    """Hold whom a reached limit concerns. `spends` are totals as they stand after a booking."""
-    for spend in spends:
-        if is_reached(spend) and spend.period_start == totals.period_start(spend.window, now):
-            _place(spend, now)
-
-
-def is_reached(spend: Spend) -> bool:
-    """Nothing is left of a hard limit."""
-    money = spend.limit_micros is not None and spend.spent_micros >= spend.limit_micros
-    tokens = spend.limit_tokens is not None and spend.tokens >= spend.limit_tokens
-    return money or tokens
-
-
-def review(*, company_id: uuid.UUID, scope: str, scope_id: uuid.UUID, now: datetime) -> None:
-    """Place or lift the holds of one scope, as its totals stand now."""
-    reached = [
-        spend for spend in _current(now, Q(scope=scope, scope_id=scope_id)) if is_reached(spend)
-    ]
-    if reached:
-        _place(reached[0], now)
+        total_id, spent_micros = cursor.fetchone()
+    # Who sets a limit sees what is spent; only a limit that is reached already is told.
+    total = Spend.objects.get(id=total_id)
+    if spent_micros >= budget.limit_micros:
+        incidents.tell(total, now=now)
     else:
-        _lift(company_id, scope, scope_id, now)
+        upcoming = incidents.next_alert(budget, spent_micros)
+        Spend.objects.filter(id=total_id).update(alert_at_micros=upcoming)
 
 
-def turn(*, now: datetime | None = None) -> int:
-    """The minute's round: carry limits into new periods, lift the holds of a period that is over,
-    hold who joined since. Returns how many holds changed."""
-    now = now or timezone.now()
-    _carry_limits(now)
-    changed = 0
-    for hold in _budget_holds().select_related("agent").order_by("agent_id", "reason"):
-        with transaction.atomic():
-            if not _still_held(hold, now):
-                roster.lift(agent=hold.agent, reason=hold.reason, actor=activity.SYSTEM, now=now)
-                changed += 1
-    for spend in _current(now, Q(limit_micros__isnull=False) | Q(limit_tokens__isnull=False)):
-        if is_reached(spend):
-            with transaction.atomic():
-                changed += _place(spend, now)
-    return changed
+# --- before a model call -----------------------------------------------------------------------
 
 
 def check_call(
@@ -241,30 +264,54 @@ def check_call(
     max_output_tokens: int = 0,
     now: datetime | None = None,
 ) -> None:
-    """Asked before each model call. Raises BudgetExhausted when a hard limit is reached."""
+    """Asked before each model call: keeps its worst case aside for `run_id`, on the agent, its
+    project and the company, until the receipt of the call is booked.
+
+    Without a model it is asked for a whole run whose calls nobody sees (a command, a server):
+    then what such runs cost is kept. Raises BudgetExhausted when a hard limit has no room, or
+    when nobody knows what the model costs and a hard limit of money stands.
+    """
     now = now or timezone.now()
     if run_id is not None and project_id is None:
         project_id = project_of(run_id)
     whose = Whose(agent.company_id, agent.id, project_id)
-    for spend in _current(now, _of(whose)):
-        if is_reached(spend):
-            raise exhausted(spend)
+    if not model:
+        kind, amount = Reservation.Kind.RUN, usual_cost(agent.id)
+    else:
+        kind = Reservation.Kind.CALL
+        amount = _worst_case(whose, provider, model, input_tokens, max_output_tokens, now)
+    if run_id is None or amount == 0:
+        _check_room(whose, amount, run_id, now)
+        return
+    for attempt in range(2):
+        granted = reservations.grant(
+            whose=whose,
+            run_id=run_id,
+            kind=kind,
+            amount_micros=amount,
+            provider=provider,
+            model=model,
+            now=now,
+        )
+        if granted is not None:
+            return
+        # What runs that are over have kept may be all that is missing.
+        if attempt == 0 and reservations.sweep(now=now, company_id=whose.company_id) == 0:
+            break
+    _refuse(whose, amount, now)
 
 
-def exhausted(spend: Spend) -> BudgetExhausted:
-    """The refusal that says which limit it was and what to do."""
-    period = {"day": "daily", "month": "monthly", "lifetime": "total"}[spend.window]
-    return BudgetExhausted(
-        "budget_exhausted",
-        f"The {spend.scope}'s {period} budget is used up. Raise it, or wait for the next period.",
-        details={
-            "scope": spend.scope,
-            "scopeId": str(spend.scope_id),
-            "window": spend.window,
-            "limitMicros": spend.limit_micros,
-            "spentMicros": spend.spent_micros,
-        },
-    )
+def usual_cost(agent_id: uuid.UUID) -> int:
+    """What 95 of 100 runs of this agent stay below, in micro-dollars; 0 without a history."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT COALESCE(percentile_disc(0.95) WITHIN GROUP (ORDER BY cost_micros), 0) FROM "
+            "(SELECT cost_micros FROM agents_heartbeatrun WHERE agent_id = %s "
+            "AND finished_at IS NOT NULL AND started_at IS NOT NULL "
+            "ORDER BY created_at DESC, id DESC LIMIT %s) recent",
+            [agent_id, SIMILAR_RUNS],
+        )
+        return int(cursor.fetchone()[0])
 
 
 def project_of(run_id: uuid.UUID) -> uuid.UUID | None:
@@ -272,121 +319,114 @@ def project_of(run_id: uuid.UUID) -> uuid.UUID | None:
     return Issue.objects.filter(runs__id=run_id).values_list("project_id", flat=True).first()
 
 
-def _of(whose: Whose) -> Q:
-    scopes = Q()
-    for scope, scope_id in whose.scopes():
-        scopes |= Q(scope=scope, scope_id=scope_id)
-    return scopes
+def _worst_case(
+    whose: Whose,
+    provider: str,
+    model: str,
+    input_tokens: int,
+    max_output_tokens: int,
+    now: datetime,
+) -> int:
+    """The most the call can cost. An unknown price is worth nothing to a wall, so it passes only
+    where no hard limit stands, or where the limit lets a number of such calls pass."""
+    found = prices.rates(company_id=whose.company_id, provider=provider, model=model, now=now)
+    if found is not None:
+        worst = prices.worst_micros(
+            found, input_tokens=input_tokens, max_output_tokens=max_output_tokens
+        )
+        if worst is not None:
+            return worst
+    for each in totals.standing(whose.scopes(), now):
+        if each.limit_micros is not None and each.unpriced_events >= each.unpriced_calls:
+            raise BudgetExhausted(
+                "budget_exhausted",
+                f"Nobody knows what {model} costs, and the {each.scope} has a hard limit. Set a "
+                "price for this model (0 if it is free), or let some such calls pass the budget.",
+                details={"reason": "model_unpriced", "provider": provider, "model": model}
+                | _facts(each),
+            )
+    return 0
 
 
-def _current(now: datetime, which: Q) -> list[Spend]:
-    """Totals of the periods that `now` lies in, with the agent's own daily cap as a limit."""
-    periods = Q()
-    for window in totals.WINDOWS:
-        periods |= Q(window=window, period_start=totals.period_start(window, now))
-    found = list(Spend.objects.filter(which, periods).order_by("scope", "scope_id", "window"))
-    caps = _daily_caps({s.scope_id for s in found if s.scope == Scope.AGENT})
-    for spend in found:
-        cap = caps.get(spend.scope_id) if spend.window == Window.DAY else None
-        if cap is not None:
-            limit = spend.limit_micros
-            spend.limit_micros = cap if limit is None else min(cap, limit)
-    return found
+def _check_room(whose: Whose, amount: int, run_id: uuid.UUID | None, now: datetime) -> None:
+    """For a call that keeps nothing aside: is anything left at all?"""
+    if any(not each.fits(amount) for each in totals.standing(whose.scopes(), now)):
+        _refuse(whose, amount, now)
+    limit = None if run_id is None else reservations.run_limit(whose.scopes())
+    if limit == 0:
+        _refuse(whose, amount, now)
 
 
-def _daily_caps(agent_ids: set[uuid.UUID]) -> dict[uuid.UUID, int | None]:
-    capped = Agent.objects.filter(id__in=agent_ids, max_daily_cost_micros__isnull=False)
-    return dict(capped.values_list("id", "max_daily_cost_micros"))
-
-
-def _budget_holds() -> QuerySet[Hold]:
-    return Hold.objects.filter(reason__in=REASONS.values())
-
-
-def _place(spend: Spend, now: datetime) -> int:
-    """Hold whom a reached total concerns and who is not held yet; return how many."""
-    placed = 0
-    reason = REASONS[Scope(spend.scope)]
-    note = exhausted(spend).message
-    for agent in _concerned(spend.company_id, spend.scope, spend.scope_id, now):
-        if not Hold.objects.filter(agent=agent, reason=reason).exists():
-            roster.hold(agent=agent, reason=reason, note=note, actor=activity.SYSTEM, now=now)
-            placed += 1
-    return placed
-
-
-def _lift(company_id: uuid.UUID, scope: str, scope_id: uuid.UUID, now: datetime) -> None:
-    """Lift what is no longer held by any limit of this kind."""
-    holds = Hold.objects.for_company(company_id).filter(reason=REASONS[Scope(scope)])
-    if scope == Scope.AGENT:
-        holds = holds.filter(agent_id=scope_id)
-    for hold in holds.select_related("agent").order_by("agent_id"):
-        if not _still_held(hold, now):
-            roster.lift(agent=hold.agent, reason=hold.reason, actor=activity.SYSTEM, now=now)
-
-
-def _still_held(hold: Hold, now: datetime) -> bool:
-    if hold.reason == Hold.Reason.PROJECT_BUDGET:
-        return _all_work_in(hold.agent_id, _exhausted_projects(hold.company_id, now))
-    scope, scope_id = (
-        (Scope.AGENT, hold.agent_id)
-        if hold.reason == Hold.Reason.AGENT_BUDGET
-        else (Scope.COMPANY, hold.company_id)
+def _refuse(whose: Whose, amount: int, now: datetime) -> NoReturn:
+    """Say which limit it was: the narrowest one without room, else that of one run."""
+    tight = next((e for e in totals.standing(whose.scopes(), now) if not e.fits(amount)), None)
+    if tight is None:
+        raise BudgetExhausted(
+            "budget_exhausted",
+            "This run may not cost more. Raise the limit of a run to let it go further.",
+            details={"reason": "limit_reached", "window": "run", "neededMicros": amount},
+        )
+    period = holds.PERIODS[tight.window]
+    if tight.is_reached:
+        message = f"The {tight.scope}'s {period} budget is used up."
+    else:
+        message = f"The next call may cost more than the {tight.scope}'s {period} budget has left."
+    raise BudgetExhausted(
+        "budget_exhausted",
+        f"{message} Raise it, or wait for the next period.",
+        details={"reason": "limit_reached", "neededMicros": amount} | _facts(tight),
     )
-    return any(is_reached(each) for each in _current(now, Q(scope=scope, scope_id=scope_id)))
 
 
-def _concerned(
-    company_id: uuid.UUID, scope: str, scope_id: uuid.UUID, now: datetime
-) -> Sequence[Agent]:
-    """Whom a reached limit stops, in the order in which agents are locked.
+def _facts(each: Standing) -> dict[str, object]:
+    return {
+        "scope": each.scope,
+        "scopeId": str(each.scope_id),
+        "window": each.window,
+        "limitMicros": each.limit_micros,
+        "spentMicros": each.spent_micros,
+        "reservedMicros": each.reserved_micros,
+    }
 
-    A project's limit stops the agents that have no open work outside used-up projects; the calls
-    of the others are refused one by one, so that their other work goes on.
+
+# --- the minute's round ------------------------------------------------------------------------
+
+
+def turn(*, now: datetime | None = None) -> int:
+    """Carry limits into new periods, lift the holds and close the incidents of those that are
+    over, free what ended runs kept, hold who joined since. Returns how many holds changed.
+
+    Safe to repeat, to skip and to run twice at once.
     """
-    agents = Agent.objects.for_company(company_id).exclude(status=Agent.Status.TERMINATED)
-    if scope == Scope.AGENT:
-        return list(agents.filter(id=scope_id))
-    if scope == Scope.COMPANY:
-        return list(agents.order_by("id"))
-    projects = _exhausted_projects(company_id, now) | {scope_id}
-    mine = agents.filter(issues__in=Issue.objects.open().filter(project_id=scope_id))
-    return [each for each in mine.distinct().order_by("id") if _all_work_in(each.id, projects)]
-
-
-def _exhausted_projects(company_id: uuid.UUID, now: datetime) -> set[uuid.UUID]:
-    spends = _current(now, Q(company_id=company_id, scope=Scope.PROJECT))
-    return {spend.scope_id for spend in spends if is_reached(spend)}
-
-
-def _all_work_in(agent_id: uuid.UUID, projects: set[uuid.UUID]) -> bool:
-    work = Issue.objects.open().filter(assignee_agent_id=agent_id)
-    places = set(work.values_list("project_id", flat=True).distinct())
-    return bool(places) and places <= projects
+    now = now or timezone.now()
+    for budget_id in _drifted(now):
+        with transaction.atomic():
+            budget = Budget.objects.select_for_update(no_key=True).filter(id=budget_id).first()
+            if budget is not None:
+                _carry_limit(budget, now)
+    reservations.sweep(now=now)
+    incidents.lapse(now=now)
+    return holds.round_(now=now)
 
 
 # The periods are few and the budgets set by hand, so this reads little.
-DRIFTED = """
+_DRIFTED = """
 SELECT budget.id FROM billing_budget budget
   LEFT JOIN billing_spend total
          ON total.scope = budget.scope AND total.scope_id = budget.scope_id
         AND total."window" = budget."window"
         AND total.period_start = CASE budget."window"
-              WHEN 'day' THEN %s WHEN 'month' THEN %s ELSE %s END
- WHERE total.id IS NULL
+              WHEN 'day' THEN %s::date WHEN 'month' THEN %s::date ELSE %s::date END
+ WHERE budget."window" <> 'run'
+   AND (total.id IS NULL
     OR total.limit_micros IS DISTINCT FROM CASE WHEN budget.is_hard THEN budget.limit_micros END
-    OR total.limit_tokens IS DISTINCT FROM CASE WHEN budget.is_hard THEN budget.limit_tokens END
+    OR total.limit_tokens IS DISTINCT FROM CASE WHEN budget.is_hard THEN budget.limit_tokens END)
  ORDER BY budget.scope, budget.scope_id, budget."window"
 """
 
 
-def _carry_limits(now: datetime) -> None:
-    """Every budget's limit stands in its current period's total, which exists."""
+def _drifted(now: datetime) -> Sequence[uuid.UUID]:
+    """Budgets whose period has no total yet, or one that carries another limit."""
     with connection.cursor() as cursor:
-        cursor.execute(DRIFTED, [totals.period_start(window, now) for window in totals.WINDOWS])
-        drifted = [row[0] for row in cursor.fetchall()]
-    for budget_id in drifted:
-        with transaction.atomic():
-            budget = Budget.objects.select_for_update(no_key=True).filter(id=budget_id).first()
-            if budget is not None:
-                _carry_limit(budget, now)
+        cursor.execute(_DRIFTED, [totals.period_start(window, now) for window in totals.WINDOWS])
+        return [row[0] for row in cursor.fetchall()]

@@ -18,8 +18,8 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from agents.adapters import base
-from billing import budgets, prices, totals
-from billing.models import CostEvent, CostKey
+from billing import holds, incidents, prices, reservations, totals
+from billing.models import CostEvent, CostKey, Reservation
 from companies import activity, live
 from companies.errors import NotFound, Refusal
 from companies.ids import new_id
@@ -33,12 +33,16 @@ OLDEST = timedelta(days=35)  # how late a receipt may come; keys are kept at lea
 
 @dataclass(frozen=True, slots=True)
 class Booked:
-    """`event_id` is None when nothing was used, so that nothing was written."""
+    """`event_id` is None when nothing was used, so that nothing was written.
+
+    `exhausted` tells the run that a hard limit is reached now: it should stop here.
+    """
 
     event_id: uuid.UUID | None
     cost_micros: int | None
     status: str
     duplicate: bool = False
+    exhausted: bool = False
 
 
 NOTHING = Booked(None, 0, "none")
@@ -74,6 +78,8 @@ def book(
     if _is_nothing(usage):
         return NOTHING
     priced = _price(company_id, usage, billing_type, occurred_at)
+    if priced.cost_micros is None and run_id is not None:
+        priced = _price_as_granted(run_id, usage, occurred_at)
     event = CostEvent(
         id=new_id(),
         company_id=company_id,
@@ -161,7 +167,7 @@ def correct(
     return booked
 
 
-def run_key(run_id: uuid.UUID, call: int) -> str:
+def run_key(run_id: uuid.UUID, call: int | str) -> str:
     """The key of a run's n-th model call."""
     return f"run:{run_id}:{call}"
 
@@ -186,6 +192,14 @@ def _write(event: CostEvent, key: str, fingerprint: str, now: datetime) -> Booke
     with transaction.atomic():
         if not _claim_key(event, key, fingerprint, now):
             return _stored(event.company_id, key, fingerprint)
+        freed: list[totals.Line] = []
+        if event.run_id is not None:
+            freed = reservations.settle(
+                run_id=event.run_id,
+                cost_micros=event.cost_micros,
+                is_own_call=key.startswith(run_key(event.run_id, "")),
+                now=now,
+            )
         event.save(force_insert=True)
         change = totals.Change(
             spent_micros=event.cost_micros or 0,
@@ -194,14 +208,14 @@ def _write(event: CostEvent, key: str, fingerprint: str, now: datetime) -> Booke
             unpriced_events=int(event.cost_micros is None),
         )
         whose = totals.Whose(event.company_id, event.agent_id, event.project_id)
-        spends = totals.add(whose=whose, change=change, occurred_at=event.occurred_at, now=now)
+        booked = totals.lines(whose, change, event.occurred_at)
+        spends = totals.add(event.company_id, [*freed, *booked], now=now)
         # Locks go totals, run, agents: a run that ends takes the last two in the same order.
-        if event.run_id is not None:
-            _add_to_run(event)
-            live.publish(event.company_id, "run", event.run_id)
-        budgets.enforce(spends, now=now)
+        over_run = event.run_id is not None and _add_to_run(event, whose)
+        incidents.note(spends, now=now)
+        exhausted = holds.enforce(spends, now=now)
         live.publish(event.company_id, "costs")
-    return Booked(event.id, event.cost_micros, event.cost_status)
+    return Booked(event.id, event.cost_micros, event.cost_status, exhausted=exhausted or over_run)
 
 
 def uncached(event: CostEvent) -> int:
@@ -232,14 +246,17 @@ def _stored(company_id: uuid.UUID, key: str, fingerprint: str) -> Booked:
     return Booked(event.id, event.cost_micros, event.cost_status, duplicate=True)
 
 
-def _add_to_run(event: CostEvent) -> None:
-    """The run's own totals, without its fence: a receipt counts whoever holds the lease."""
+def _add_to_run(event: CostEvent, whose: totals.Whose) -> bool:
+    """The run's own totals, without its fence: a receipt counts whoever holds the lease.
+
+    True when the run has reached the limit of one run.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE agents_heartbeatrun SET input_tokens = input_tokens + %s, "
             "cached_tokens = cached_tokens + %s, output_tokens = output_tokens + %s, "
             "cost_micros = cost_micros + %s, unpriced_calls = unpriced_calls + %s "
-            "WHERE id = %s AND company_id = %s",
+            "WHERE id = %s AND company_id = %s RETURNING cost_micros",
             [
                 event.input_tokens,
                 event.cache_read_tokens,
@@ -250,6 +267,10 @@ def _add_to_run(event: CostEvent) -> None:
                 event.company_id,
             ],
         )
+        row = cursor.fetchone()
+    live.publish(event.company_id, "run", event.run_id)
+    limit = reservations.run_limit(whose.scopes())
+    return row is not None and limit is not None and row[0] >= limit
 
 
 # --- reading the receipt -----------------------------------------------------------------------
@@ -266,6 +287,21 @@ def _price(
         company_id=company_id,
         provider=usage.provider,
         model=usage.model,
+        usage=usage,
+        now=occurred_at,
+    )
+
+
+def _price_as_granted(run_id: uuid.UUID, usage: base.Usage, occurred_at: datetime) -> prices.Priced:
+    """A server may answer under another name than it was asked for. What was granted was the
+    model asked for, at a known price: that price counts, so that no name slips past a limit."""
+    granted = reservations.of_run(run_id)
+    if granted is None or granted.kind != Reservation.Kind.CALL:
+        return prices.UNPRICED
+    return prices.price(
+        company_id=granted.company_id,
+        provider=granted.provider,
+        model=granted.model,
         usage=usage,
         now=occurred_at,
     )

@@ -118,6 +118,7 @@ class Scope(models.TextChoices):
 
 
 class Window(models.TextChoices):
+    RUN = "run", "one run"  # a limit only; a run keeps its own total
     DAY = "day", "calendar day (UTC)"
     MONTH = "month", "calendar month (UTC)"
     LIFETIME = "lifetime"
@@ -139,6 +140,10 @@ class Budget(models.Model):
     )
     warn_percent = models.PositiveSmallIntegerField(default=80)
     is_hard = models.BooleanField(default=True, help_text="Reached: the agents are held.")
+    unpriced_calls = models.PositiveIntegerField(
+        default=0,
+        help_text="Calls of models without a price that a hard limit lets pass in a period.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -180,6 +185,9 @@ class Spend(models.Model):
     spent_micros = models.BigIntegerField(default=0)
     reserved_micros = models.BigIntegerField(default=0, help_text="Granted and not yet settled.")
     limit_micros = models.BigIntegerField(null=True, help_text="Null: no hard limit.")
+    alert_at_micros = models.BigIntegerField(
+        null=True, help_text="Spend at which people are told next; null: nothing left to tell."
+    )
     tokens = models.BigIntegerField(default=0, help_text="Uncached input and output.")
     limit_tokens = models.BigIntegerField(null=True)
     events = models.BigIntegerField(default=0)
@@ -195,11 +203,120 @@ class Spend(models.Model):
                 fields=["scope", "scope_id", "window", "period_start"],
                 name="one_total_a_scope_and_period",
             ),
-            models.CheckConstraint(
-                condition=Q(reserved_micros__gte=0), name="reserved_not_negative"
-            ),
         ]
         indexes = [models.Index(fields=["company", "period_start"], name="spend_by_company")]
 
     def __str__(self) -> str:
         return f"{self.scope} {self.window} {self.period_start}"
+
+
+class Reservation(models.Model):
+    """Money kept aside for a call (or a whole run) before it is made, on every total it concerns.
+
+    What is kept counts in the periods of `granted_at`, whenever it ends.
+    """
+
+    class State(models.TextChoices):
+        HELD = "held"  # the call may be under way
+        SETTLED = "settled"  # a receipt came
+        RELEASED = "released"  # no receipt will come: nothing was spent
+        UNKNOWN = "unknown"  # its run was lost: kept until a receipt, a person or its age ends it
+
+    OPEN = (State.HELD, State.UNKNOWN)
+
+    class Kind(models.TextChoices):
+        CALL = "call"  # one model call, the worst case
+        RUN = "run"  # a run whose calls we do not see, by what such runs cost
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    company = models.ForeignKey(Company, on_delete=models.CASCADE, related_name="+")
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="+")
+    project_id = models.UUIDField(null=True)
+    run_id = models.UUIDField()
+    kind = models.CharField(max_length=4, choices=Kind)
+    state = models.CharField(max_length=8, choices=State, default=State.HELD)
+    provider = models.CharField(max_length=60, blank=True)
+    model = models.CharField(max_length=120, blank=True)
+    granted_micros = models.BigIntegerField()
+    open_micros = models.BigIntegerField(help_text="What is still kept aside.")
+    settled_micros = models.BigIntegerField(default=0, help_text="What receipts said.")
+    granted_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    objects = TenantQuerySet["Reservation"].as_manager()
+
+    class Meta:
+        ordering = ["-granted_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run_id"], condition=Q(state="held"), name="one_held_reservation_a_run"
+            ),
+            models.CheckConstraint(
+                condition=Q(granted_micros__gte=0, open_micros__gte=0),
+                name="reservation_not_negative",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=["held", "unknown"])
+                | Q(open_micros=0, ended_at__isnull=False),
+                name="ended_reservation_keeps_nothing",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["company", "granted_at"],
+                condition=Q(state__in=["held", "unknown"]),
+                name="reservation_open",
+            ),
+            models.Index(fields=["run_id"], name="reservation_by_run"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.state} {self.open_micros}"
+
+
+class BudgetIncident(models.Model):
+    """A budget passed a mark (50, its own, 100 %): told once a period, mark and limit."""
+
+    class State(models.TextChoices):
+        OPEN = "open"
+        ACKNOWLEDGED = "acknowledged"
+        RESOLVED = "resolved"
+
+    class Resolution(models.TextChoices):
+        RAISED = "raised"  # the limit was raised and the agents went on
+        KEPT = "kept_paused"  # a person decided to wait for the next period
+        LAPSED = "lapsed"  # the period ended, or the limit was changed or removed
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    company = models.ForeignKey(Company, on_delete=models.CASCADE, related_name="budget_incidents")
+    budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="incidents")
+    period_start = models.DateField()
+    percent = models.PositiveSmallIntegerField()
+    spent_micros = models.BigIntegerField()
+    limit_micros = models.BigIntegerField()
+    state = models.CharField(max_length=12, choices=State, default=State.OPEN)
+    resolution = models.CharField(max_length=12, choices=Resolution, blank=True)
+    decided_by = models.CharField(max_length=120, blank=True)
+    decided_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField()
+
+    objects = TenantQuerySet["BudgetIncident"].as_manager()
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["budget", "period_start", "percent", "limit_micros"],
+                name="one_incident_a_mark_and_period",
+            )
+        ]
+        indexes = [
+            models.Index(
+                fields=["company", "created_at"],
+                condition=Q(state="open"),
+                name="incident_open",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.percent} %"

@@ -214,7 +214,7 @@ def limits(*, company: Company, now: datetime) -> list[Limit]:
 
 
 def _resets_at(window: str, now: datetime) -> datetime | None:
-    if window == Window.LIFETIME:
+    if window in (Window.LIFETIME, Window.RUN):
         return None
     if window == Window.MONTH:
         return partitions.next_month(partitions.month_start(now))

@@ -115,6 +115,16 @@ def test_a_limit_of_nothing_allows_nothing(acme: Company, ada: Agent) -> None:
         budgets.check_call(agent=ada, now=NOVEMBER)
 
 
+def test_a_limit_of_nothing_allows_nothing_in_a_fresh_month_either(
+    acme: Company, ada: Agent
+) -> None:
+    limit(acme, ada, 0)
+    with pytest.raises(budgets.BudgetExhausted):
+        budgets.check_call(agent=ada, now=DECEMBER)
+    budgets.turn(now=DECEMBER)
+    assert holds(ada) == ["agent_budget"]
+
+
 def test_a_soft_limit_holds_nobody(acme: Company, ada: Agent) -> None:
     limit(acme, ada, 100, is_hard=False)
     book(ada, "a", 500, now=NOVEMBER)

@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, transaction
 
 from agents.models import Agent, HeartbeatRun
-from billing import audit, ledger, prices
+from billing import audit, ledger, prices, totals
 from billing.models import CostEvent, CostKey, Scope, Spend, Window
 from companies import activity
 from companies.errors import Refusal
@@ -79,7 +79,7 @@ def test_a_cost_counts_for_agent_project_and_company_in_all_periods(
     project = Project.objects.create(company=acme, name="Rocket")
     book(ada, "a", 100, project_id=project.id)
     book(bo, "b", 20)
-    for window in Window.values:
+    for window in totals.WINDOWS:
         assert spent(Scope.AGENT, ada.id, window) == 100
         assert spent(Scope.AGENT, bo.id, window) == 20
         assert spent(Scope.PROJECT, project.id, window) == 100
@@ -200,7 +200,7 @@ def test_a_refused_booking_leaves_nothing_behind(ada: Agent, monkeypatch: Any) -
     def broken(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("power cut")
 
-    monkeypatch.setattr(ledger.budgets, "enforce", broken)
+    monkeypatch.setattr(ledger.holds, "enforce", broken)
     with pytest.raises(RuntimeError):
         book(ada, "k")
     assert not CostEvent.objects.exists()
