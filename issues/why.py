@@ -66,13 +66,22 @@ def not_running(issue: Issue, *, now: datetime | None = None) -> list[Chip]:
     return reasons([issue], now=now)[issue.id]
 
 
+def chips(
+    *, company_id: uuid.UUID, issue_ids: Sequence[uuid.UUID], now: datetime | None = None
+) -> dict[uuid.UUID, tuple[str, str]]:
+    """The weightiest reason of each issue as (code, text), for lists; absent when there is none."""
+    issues = list(Issue.objects.for_company(company_id).filter(id__in=issue_ids))
+    found = reasons(issues, now=now)
+    return {key: (given[0].code, given[0].text) for key, given in found.items() if given}
+
+
 class _Facts:
     """What a whole list needs, each in one query."""
 
     def __init__(self, issues: Sequence[Issue]) -> None:
         ids = [issue.id for issue in issues]
         agent_ids = {issue.assignee_agent_id for issue in issues if issue.assignee_agent_id}
-        self.company = Company.objects.get(id=issues[0].company_id)
+        self.company = issues[0].company
         self.agents = {
             agent.id: agent
             for agent in Agent.objects.filter(id__in=agent_ids).prefetch_related("holds")
