@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import httpx
 import orjson
 
-from agents.adapters import failures
+from agents.adapters import failures, lenient
 from agents.adapters.base import Text, ToolSpec
 from agents.adapters.chat import ChatAdapter, result_text
 from agents.adapters.wire import Answer, Call, ChatConfig, Conversation, Quirk, Stop, Turn, Wire
@@ -206,8 +206,8 @@ def _blocks(turn: Turn) -> list[dict[str, Any]]:
 
 def _object(arguments: str) -> dict[str, Any]:
     try:
-        parsed = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
+        parsed = lenient.loads(arguments or "{}")
+    except ValueError:
         return {}
     return parsed if isinstance(parsed, dict) else {}
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import orjson
 from pydantic import ValidationError
 
-from agents.adapters import failures, fields, prompt
+from agents.adapters import failures, fields, lenient, prompt
 from agents.adapters.base import (
     AdapterError,
     AnyConfig,
@@ -208,8 +208,8 @@ def _arguments(call: Call) -> tuple[dict[str, Any], str]:
     """The arguments as an object, or why they are none."""
     text = call.arguments.strip() or "{}"
     try:
-        parsed = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        parsed = lenient.loads(text)
+    except ValueError as error:
         return {"invalid": text[:2000]}, f"the arguments are not JSON ({error})"
     if not isinstance(parsed, dict):
         return {"invalid": text[:2000]}, "the arguments must be a JSON object"

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import httpx
 import orjson
 
-from agents.adapters import failures, outbound, sse
+from agents.adapters import failures, lenient, outbound, sse
 from agents.adapters.base import AdapterError, Code, Text
 from agents.adapters.failures import jitter
 from agents.adapters.wire import Answer, Decoder, Quirk
@@ -283,8 +283,8 @@ class Line:
 
     def _json(self, text: str | bytes) -> Any:
         try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError as error:
+            return lenient.loads(text)
+        except ValueError as error:
             raise self._garbled("something that is not JSON") from error
 
     def _garbled(self, what: str) -> failures.CallFailed:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import httpx
 import orjson
 
-from agents.adapters import failures
+from agents.adapters import failures, lenient
 from agents.adapters.base import Text, ToolSpec
 from agents.adapters.chat import ChatAdapter, result_text
 from agents.adapters.wire import Answer, Call, ChatConfig, Conversation, Quirk, Stop, Turn, Wire
@@ -222,10 +222,9 @@ def _turn(turn: Turn) -> list[dict[str, Any]]:
 def _valid(arguments: str) -> str:
     """Servers refuse a conversation whose past arguments are no JSON, even their own."""
     try:
-        orjson.loads(arguments)
-    except orjson.JSONDecodeError:
+        return orjson.dumps(lenient.loads(arguments)).decode()
+    except ValueError:
         return "{}"
-    return arguments
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
-import orjson
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
 
+from agents.adapters import lenient
 from agents.adapters.base import AdapterError, Code, Config, Done, Usage
 
 RECOGNISED = frozenset(
@@ -80,8 +80,8 @@ def recognise(text: str | bytes) -> Mapping[str, Any] | None:
     if opening not in ("{", b"{"):
         return None
     try:
-        parsed = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        parsed = lenient.loads(text)
+    except ValueError:
         return None
     if isinstance(parsed, dict) and RECOGNISED & parsed.keys():
         return parsed
