@@ -137,19 +137,20 @@ def approve(*, agent: Agent, actor: Actor, now: datetime | None = None) -> Agent
     return _become(agent, Agent.Status.ACTIVE, actor, "agent.approved", now or timezone.now())
 
 
-@transaction.atomic
 def terminate(*, agent: Agent, actor: Actor, now: datetime | None = None) -> Agent:
     """Let an agent go for good: keys revoked, what waits cancelled, what runs stopped."""
     now = now or timezone.now()
-    agent = _locked(agent)
-    if agent.status == Agent.Status.TERMINATED:
-        return agent
-    agent.heartbeat_enabled = False
-    agent.next_beat_at = None
-    AgentKey.objects.filter(agent=agent, revoked_at__isnull=True).update(revoked_at=now)
+    with transaction.atomic():
+        agent = _locked(agent)
+        if agent.status != Agent.Status.TERMINATED:
+            agent.heartbeat_enabled = False
+            agent.next_beat_at = None
+            AgentKey.objects.filter(agent=agent, revoked_at__isnull=True).update(revoked_at=now)
+            agent = _become(agent, Agent.Status.TERMINATED, actor, "agent.terminated", now)
+    # Behind the lock: runs are locked before their agents. Nothing new can start any more.
     runs.cancel_queued(agent_id=agent.pk, code="agent_terminated", now=now)
     stop_runs(agent=agent, actor=actor, reason="The agent was terminated.", now=now)
-    return _become(agent, Agent.Status.TERMINATED, actor, "agent.terminated", now)
+    return agent
 
 
 # --- holding ---------------------------------------------------------------------------------
@@ -220,8 +221,8 @@ def pause(
             user=user,
             now=now,
         )
-        if stop_running:
-            stop_runs(agent=agent, actor=actor, reason="The agent was paused.", now=now)
+    if stop_running:
+        stop_runs(agent=agent, actor=actor, reason="The agent was paused.", now=now)
     return agent
 
 

@@ -1,10 +1,11 @@
 """A run's life, as a flat list of verbs:
 
     wake -> QUEUED -> claim -> RUNNING -> finish -> SUCCEEDED | FAILED | TIMED_OUT | CANCELLED
-                                       -> rescue, release -> LOST (and a new run) | UNKNOWN
+                                       -> lose -> LOST (and a new run) | UNKNOWN
 
 `epoch` is the fence: raised whenever a run changes hands, and every result is written
 `WHERE id = … AND epoch = …` and nothing more. Zero rows mean that the writer's time has passed.
+Rows are locked in one order everywhere: issue, run, agent; so no two of these verbs deadlock.
 Wishes are in `wakes.py`, the start gate in `claims.py`; both are called through this module.
 """
 
@@ -35,6 +36,7 @@ __all__ = [
     "TIMER",
     "Batch",
     "Claimed",
+    "Loss",
     "Lost",
     "Place",
     "Stale",
@@ -43,13 +45,15 @@ __all__ = [
     "cancel",
     "cancel_queued",
     "claim",
+    "expired",
     "extend_lease",
     "finish",
     "go_external",
+    "held",
+    "lose",
+    "loss_of",
     "mark_acted",
     "note_started",
-    "release",
-    "rescue",
     "retry",
     "start_token",
     "wake",
@@ -66,6 +70,16 @@ SUMMARY_CHARS = 100_000
 
 class Stale(Exception):
     """The run has changed hands: whatever its former holder wanted to write is discarded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What becomes of a run without a holder. `attempt`: number of the run that follows."""
+
+    status: str
+    code: str
+    message: str
+    attempt: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +142,15 @@ def extend_lease(*, run_id: uuid.UUID, lease: timedelta = EXTERNAL_LEASE) -> dat
 
     Raises Conflict when it does not run elsewhere (any more).
     """
+    seconds = min(max(lease.total_seconds(), 10.0), 86_400.0)
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE agents_heartbeatrun SET lease_expires_at = clock_timestamp() + %s,"
+            "UPDATE agents_heartbeatrun SET"
+            " lease_expires_at = clock_timestamp() + make_interval(secs => %s),"
             " output_at = clock_timestamp()"
             " WHERE id = %s AND status = 'running' AND lease_expires_at > clock_timestamp()"
             " RETURNING lease_expires_at",
-            [min(max(lease, timedelta(seconds=10)), timedelta(hours=24)), run_id],
+            [seconds, run_id],
         )
         row = cursor.fetchone()
     if row is None:
@@ -289,76 +305,75 @@ def again(
     )
 
 
-@transaction.atomic
-def release(*, run_id: uuid.UUID, epoch: int, acted: bool, now: datetime) -> Lost | None:
-    """A worker puts a run down because it is shut down.
-
-    Where nothing was acted and the adapter is safe to repeat, the work goes on in a new run with
-    the same attempt number: a shutdown is nobody's failure. A new run, because money is booked
-    by run and call. Returns None when the run had changed hands.
-    """
-    run = _locked(run_id, epoch)
-    if run is None:
-        _blocked(run_id, epoch, "release")
-        return None
-    return _lose(
-        run,
-        safe=not acted and _safe(run),
-        attempt=run.attempt,
-        message="The instance was shut down while the agent was at work.",
-        now=now,
-    )
-
-
-@transaction.atomic
-def rescue(*, now: datetime | None = None, limit: int = RESCUE_BATCH) -> list[Lost]:
-    """End the runs whose holder's lease has run out, and queue them again where that is safe.
-
-    From this instant the former holder is fenced off. Safe to call from everywhere at once.
-    """
-    now = now or timezone.now()
+def expired(*, limit: int = RESCUE_BATCH) -> list[tuple[uuid.UUID, int]]:
+    """Runs (with their epochs) whose holder's lease has run out. A lease that has run out is
+    never renewed, so what is found here stays true until somebody ends the run."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT r.id FROM agents_heartbeatrun r
+            SELECT r.id, r.epoch FROM agents_heartbeatrun r
             LEFT JOIN agents_worker w ON w.id = r.worker_id
             WHERE r.status = 'running'
               AND coalesce(r.lease_expires_at, w.lease_expires_at, '-infinity')
                   < clock_timestamp()
-            ORDER BY r.id LIMIT %s FOR NO KEY UPDATE OF r SKIP LOCKED
+            ORDER BY r.id LIMIT %s
             """,
             [limit],
         )
-        ids = [row[0] for row in cursor.fetchall()]
-    if not ids:
-        return []
-    lost = []
-    for run in HeartbeatRun.objects.select_related("agent", "issue").filter(id__in=ids):
-        external = run.lease_expires_at is not None
-        lost.append(
-            _lose(
-                run,
-                safe=_safe(run) and run.attempt < outcomes.MAX_LOST_ATTEMPTS,
-                attempt=run.attempt + 1,
-                message=(
-                    "The server that took the run over has not reported in time."
-                    if external
-                    else "The process that carried the run is gone."
-                ),
-                now=now,
-            )
-        )
-    log.warning("rescued %s runs of dead workers", len(lost))
-    return lost
+        return cursor.fetchall()
 
 
-def _locked(run_id: uuid.UUID, epoch: int) -> HeartbeatRun | None:
+def held(*, run_id: uuid.UUID, epoch: int) -> HeartbeatRun | None:
+    """The run with its agent and issue, None when it has left this epoch."""
     return (
-        HeartbeatRun.objects.select_for_update(of=("self",), no_key=True)
-        .select_related("agent", "issue")
-        .filter(id=run_id, epoch=epoch)
-        .first()
+        HeartbeatRun.objects.select_related("agent", "issue").filter(id=run_id, epoch=epoch).first()
     )
+
+
+def loss_of(run: HeartbeatRun, *, shutdown: bool = False) -> Loss:
+    """What the loss of its holder means for a run.
+
+    Safe to repeat (the adapter says so, and nothing was acted): lost, and a new run follows; a
+    new one, because money is booked by run and call. A shutdown is nobody's failure and counts
+    no attempt. Otherwise its effects cannot be known, and a person decides.
+    """
+    if run.cancel_requested_at is not None:
+        return Loss(Status.CANCELLED, Code.CANCELLED, run.cancel_reason or "Cancelled.")
+    if shutdown:
+        message = "The instance was shut down while the agent was at work."
+    elif run.lease_expires_at is not None:
+        message = "The server that took the run over has not reported in time."
+    else:
+        message = "The process that carried the run is gone."
+    attempt = run.attempt if shutdown else run.attempt + 1
+    if _safe(run) and attempt <= outcomes.MAX_LOST_ATTEMPTS:
+        return Loss(Status.LOST, Code.LOST, message, attempt)
+    return Loss(Status.UNKNOWN, Code.LOST, message)
+
+
+@transaction.atomic
+def lose(*, run: HeartbeatRun, loss: Loss, now: datetime) -> Lost | None:
+    """End a run whose holder is gone, and queue it again where `loss` says so. From this instant
+    the former holder is fenced off. None when somebody was faster."""
+    if not finish(
+        run_id=run.pk,
+        epoch=run.epoch,
+        status=loss.status,
+        code=loss.code,
+        message=loss.message,
+        now=now,
+    ):
+        return None
+    retry_id = None
+    if loss.attempt is not None:
+        retry_id = again(
+            run=run,
+            reason="process_lost_retry",
+            not_before=now,
+            attempt=loss.attempt,
+            now=now,
+        ).run_id
+    return Lost(run.pk, run.company_id, run.agent_id, run.issue_id, loss.status, retry_id)
 
 
 def _safe(run: HeartbeatRun) -> bool:
@@ -368,21 +383,6 @@ def _safe(run: HeartbeatRun) -> bool:
     except adapters.UnknownAdapter:
         return False
     return run.acted_at is None and adapter.retry_safe
-
-
-def _lose(run: HeartbeatRun, *, safe: bool, attempt: int, message: str, now: datetime) -> Lost:
-    if run.cancel_requested_at is not None:
-        status, code, message = Status.CANCELLED, Code.CANCELLED, run.cancel_reason or "Cancelled."
-    else:
-        status, code = (Status.LOST if safe else Status.UNKNOWN), Code.LOST
-    finish(run_id=run.pk, epoch=run.epoch, status=status, code=code, message=message, now=now)
-    retry_id = None
-    if status == Status.LOST:
-        follow_up = again(
-            run=run, reason="process_lost_retry", not_before=now, attempt=attempt, now=now
-        )
-        retry_id = follow_up.run_id
-    return Lost(run.pk, run.company_id, run.agent_id, run.issue_id, str(status), retry_id)
 
 
 # --- what people ask -------------------------------------------------------------------------

@@ -1,0 +1,16 @@
+"""The engine: takes queued runs and carries them out.
+
+Reading order:
+    heartbeat.py   one heartbeat, first line to last
+    journal.py     what a run says, on its way to the rows
+    shift.py       the resident loop that carries hundreds of heartbeats
+    lease.py       how a shift stays alive, and how it stops in time when it does not
+    bell.py        how a shift hears of wakes, cancellations and the end
+    hands.py       the threads in which blocking verbs run
+    recover.py     what happens to the runs of a dead shift
+    tick.py        the minute hand: timers and sweeps
+    tasks.py       what django-q2 calls by name
+    schedule.py    what `manage.py up` asks of the engine
+
+Nothing here decides what a run, an issue or a cost may be; the engine calls the verbs that do.
+"""

@@ -1,0 +1,556 @@
+"""The resident loop: one process that carries hundreds of heartbeats at once.
+
+A shift registers as a worker, claims queued runs in batches, carries each as a task of its event
+loop, writes the output of all of them in one statement every 100 ms, and renews its lease. It is
+started by a django-q2 task (`in_cluster`) or in the foreground (`manage.py shift`).
+
+How it ends. It is asked to drain by `schedule.request_drain` (a notice and a flag in its worker's
+row), by SIGTERM, or by the cluster around it: django-q2 waits without limit for a running task
+when its parent gets SIGTERM, so the shift looks at the cluster's own stop event, and at its
+parent, twice a second. Draining claims nothing more, waits `grace` seconds, puts the remaining
+runs down under a new epoch and retires the worker. When the lease cannot be renewed in time the
+shift stops everything at once, writes nothing, and begins again as a new worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import random
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvloop
+from django.conf import settings
+from django.db import connections
+from django.utils import timezone
+
+from agents import adapters, output, runs, workers
+from companies import live
+from paperclip.engine import bell, heartbeat, lease, recover, schedule, tick
+from paperclip.engine.hands import PASSING, Hands, about
+from paperclip.engine.heartbeat import Heartbeat
+from paperclip.engine.journal import Journal
+
+log = logging.getLogger(__name__)
+
+HANDS = 4  # threads for domain verbs
+CAPACITY = 250
+CLAIM_BATCH = 50
+LOOKS = 8  # claims in a row before the loop takes a breath
+POLL_SECONDS = 1.0  # the net below LISTEN
+FLUSH_SECONDS = 0.1
+FLUSH_ROWS = 5_000
+ROUND_SECONDS = 2.0  # between looks for lost runs and due timers
+STOP_SECONDS = 6.0  # for adapters to clean up (process trees take that long)
+WINDOW_SECONDS = 3_600.0  # then the shift ends at the next idle moment, for a fresh process
+LONGEST_SECONDS = 20 * 3_600.0
+WATCH_SECONDS = 0.5
+
+DRAINED, FENCED, SURPLUS = "drained", "fenced", "surplus"
+
+
+class Shift:
+    """One life of a worker, from its registration to its end."""
+
+    def __init__(
+        self,
+        *,
+        instance: str,
+        slot: int | None = None,
+        capacity: int = CAPACITY,
+        grace_seconds: float = 6.0,
+        window_seconds: float | None = None,
+        on_stuck: Callable[[], None] | None = None,
+        should_end: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.instance = instance
+        self.slot = slot
+        self.capacity = capacity
+        self.grace_seconds = grace_seconds
+        self.window_seconds = window_seconds
+        self.worker_id = uuid.UUID(int=0)
+        self.running: dict[uuid.UUID, tuple[Heartbeat, asyncio.Task[None]]] = {}
+        self.lease = lease.Lease()
+        self.claimed_total = 0
+        self._should_end = should_end
+        self._guard = lease.Guard(self.lease, lambda: not self.running, on_stuck)
+        self._work = asyncio.Event()
+        self._rows = asyncio.Event()
+        self._end = asyncio.Event()
+        self._ending = ""
+        self._place = runs.START
+        self._unknown: set[uuid.UUID] = set()
+        self._hands = Hands(HANDS, "hands")
+        self._pen = Hands(1, "pen")  # output never queues behind verbs
+        self._pulse = Hands(1, "pulse")  # and beats behind nothing
+        self._bell = bell.Bell(lock_name=self._lock_name(), on_slot_lost=self.drain)
+
+    # --- a life ------------------------------------------------------------------------------
+
+    async def work(self) -> str:
+        """Work until the end; says how it came: drained, fenced or surplus (slot taken)."""
+        helpers: list[asyncio.Task[None]] = []
+        try:
+            if not await self._bell.open():
+                return SURPLUS
+            await self._register()
+            self._guard.start()
+            helpers = [
+                asyncio.create_task(part(), name=part.__name__.strip("_"))
+                for part in (
+                    self._listen,
+                    self._claim,
+                    self._write,
+                    self._beat,
+                    self._round,
+                    self._watch,
+                )
+            ]
+            for helper in helpers:
+                helper.add_done_callback(self._helper_ended)
+            await self._end.wait()
+            if self._ending == DRAINED:
+                await self._put_down()
+            if self._ending == FENCED:
+                await self._stop_all(heartbeat.FENCED)
+            return self._ending
+        finally:
+            self._guard.stop()
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            await self._leave()
+
+    def drain(self) -> None:
+        """End in good order. May be called from anywhere in the event loop, more than once."""
+        if not self._ending:
+            log.info("draining, %s runs going on", len(self.running))
+            self._ending = DRAINED
+        self._end.set()
+
+    def hurry(self) -> None:
+        """End in good order, without the grace."""
+        self.grace_seconds = 0
+        self.drain()
+
+    def fence(self, why: str) -> None:
+        """Stop everything at once: the runs may belong to somebody else any moment."""
+        if self._ending != FENCED:
+            log.error("%s: stopping %s runs", why, len(self.running))
+            self._ending = FENCED
+            self.lease.end()
+            for beat, _ in list(self.running.values()):
+                beat.stop(heartbeat.FENCED)
+        self._end.set()
+
+    async def _register(self) -> None:
+        asked_at = time.monotonic()
+        self.worker_id = await self._pulse.call(
+            workers.register,
+            instance=self.instance,
+            slot=self.slot or 0,
+            pid=os.getpid(),
+            capacity=self.capacity,
+        )
+        self.lease.renewed(asked_at=asked_at)
+        log.info("worker %s of %s begins", self.worker_id, self.instance)
+
+    async def _put_down(self) -> None:
+        """The end in good order: wait for what ends by itself, then put the rest down."""
+        await self._wait_for_runs(self.grace_seconds, until_fenced=True)
+        await self._stop_all(heartbeat.SHUTDOWN)
+
+    async def _stop_all(self, why: str) -> None:
+        for beat, _ in list(self.running.values()):
+            beat.stop(why)
+        await self._wait_for_runs(STOP_SECONDS)
+        left = [task for _, task in self.running.values()]
+        if left:
+            log.warning("%s runs did not stop in time; their lease will end them", len(left))
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=1)
+
+    async def _wait_for_runs(self, seconds: float, *, until_fenced: bool = False) -> None:
+        deadline = time.monotonic() + seconds
+        while self.running and time.monotonic() < deadline:
+            if until_fenced and self._ending == FENCED:
+                return
+            tasks = [task for _, task in self.running.values()]
+            left = min(0.2, max(0.01, deadline - time.monotonic()))
+            await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _leave(self) -> None:
+        if self._ending == DRAINED and self.lease.good:
+            try:
+                await asyncio.wait_for(
+                    self._pulse.call(workers.retire, worker_id=self.worker_id), timeout=3
+                )
+            except Exception as error:
+                log.warning("not retired, the lease will end: %s", error)
+        await self._bell.close()
+        with contextlib.suppress(Exception):
+            await adapters.aclose()
+        for hands in (self._hands, self._pen, self._pulse):
+            hands.close()
+        log.info("worker %s has ended: %s", self.worker_id, self._ending or "surplus")
+
+    def _helper_ended(self, helper: asyncio.Task[None]) -> None:
+        if not helper.cancelled() and helper.exception() is not None:
+            log.error("a part of the shift failed", exc_info=helper.exception())
+            self.fence(f"{helper.get_name()} has failed")
+
+    # --- hearing -----------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        await self._bell.listen(self._hear, self._work.set)
+
+    def _hear(self, channel: str, payload: str) -> None:
+        if channel == live.WAKE_CHANNEL:
+            self._work.set()
+        elif channel == live.CANCEL_CHANNEL:
+            with contextlib.suppress(ValueError):
+                self._cancel(uuid.UUID(payload))
+        elif channel == bell.DRAIN_CHANNEL and payload == self.instance:
+            self.drain()
+
+    def _cancel(self, run_id: uuid.UUID) -> None:
+        if run_id in self.running:
+            self.running[run_id][0].stop(heartbeat.CANCEL)
+
+    def _lock_name(self) -> str | None:
+        return None if self.slot is None else f"paperclip.shift:{self.instance}:{self.slot}"
+
+    async def _watch(self) -> None:
+        """Does the outside want the end? Is the window over and nothing going on?"""
+        parent = os.getppid()
+        began = time.monotonic()
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            if self._should_end() or os.getppid() != parent:
+                self.drain()
+                return
+            age = time.monotonic() - began
+            if self.window_seconds is not None and (
+                (age > self.window_seconds and not self.running) or age > LONGEST_SECONDS
+            ):
+                self.drain()
+                return
+
+    # --- claiming ----------------------------------------------------------------------------
+
+    async def _claim(self) -> None:
+        failing = False
+        while not self._ending:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._work.wait(), about(POLL_SECONDS))
+            self._work.clear()
+            try:
+                await self._claim_all()
+                failing = False
+            except Exception as error:
+                if not failing:
+                    log.warning("cannot claim: %s", str(error).strip(), exc_info=_odd(error))
+                failing = True
+                await asyncio.sleep(about(1.0))
+
+    async def _claim_all(self) -> None:
+        for _ in range(LOOKS):
+            free = self.capacity - len(self.running)
+            if free <= 0 or self._ending or not self.lease.good:
+                return
+            batch = await self._hands.call(
+                runs.claim,
+                worker_id=self.worker_id,
+                limit=min(free, CLAIM_BATCH),
+                place=self._place,
+            )
+            self._place = batch.place
+            for claimed in batch:
+                self._start(claimed)
+            if batch and len(batch) == min(free, CLAIM_BATCH):
+                continue
+            if not batch.more:
+                return
+            if not batch:
+                await asyncio.sleep(about(0.02))
+        self._work.set()
+
+    def _start(self, claimed: runs.Claimed) -> None:
+        journal = Journal(
+            run_id=claimed.run_id, epoch=claimed.epoch, limit_chars=settings.OUTPUT_LIMIT_CHARS
+        )
+        beat = Heartbeat(
+            claimed, hands=self._hands, journal=journal, trusted=lambda: self.lease.good
+        )
+        task = asyncio.create_task(beat.carry(), name=f"run {claimed.run_id}")
+        self.running[claimed.run_id] = (beat, task)
+        self.claimed_total += 1
+        task.add_done_callback(lambda _: self._ended(claimed.run_id))
+        if self._ending:  # it was claimed while the end began
+            beat.stop(heartbeat.FENCED if self._ending == FENCED else heartbeat.SHUTDOWN)
+
+    def _ended(self, run_id: uuid.UUID) -> None:
+        self.running.pop(run_id, None)
+        self._work.set()  # there is room for another one
+
+    # --- writing -----------------------------------------------------------------------------
+
+    async def _write(self) -> None:
+        """The one writer: all runs' rows, every 100 ms, in one statement."""
+        failing = False
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            journals = self._journals()
+            rows = [row for journal in journals.values() for row in journal.take()]
+            while rows:
+                part, rows = rows[:FLUSH_ROWS], rows[FLUSH_ROWS:]
+                while not await self._write_rows(part, journals, failing):
+                    failing = True
+                    await asyncio.sleep(about(0.4))
+                failing = False
+
+    def _journals(self) -> dict[uuid.UUID, Journal]:
+        ids = list(self.running)
+        random.shuffle(ids)
+        return {run_id: self.running[run_id][0].journal for run_id in ids}
+
+    async def _write_rows(
+        self, rows: list[output.Row], journals: dict[uuid.UUID, Journal], failing: bool
+    ) -> bool:
+        if not self.lease.good:
+            for journal in journals.values():
+                journal.refuse()
+            return True
+        try:
+            owners = await self._pen.call(write_and_tell, rows)
+        except Exception as error:
+            if not failing:
+                log.warning("cannot write output: %s", str(error).strip(), exc_info=_odd(error))
+            return False
+        counts: dict[uuid.UUID, int] = {}
+        for row in rows:
+            counts[row.run_id] = counts.get(row.run_id, 0) + 1
+        for run_id, count in counts.items():
+            if run_id in owners:
+                journals[run_id].written(count)
+                continue
+            log.warning("stale_write_blocked run=%s what=output rows=%s", run_id, count)
+            journals[run_id].refuse()
+            if run_id in self.running:
+                self.running[run_id][0].stop(heartbeat.FENCED)
+        return True
+
+    # --- living ------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        failing = False
+        while True:
+            asked_at = time.monotonic()
+            try:
+                beat = await asyncio.wait_for(
+                    self._pulse.call(
+                        workers.beat, worker_id=self.worker_id, running=len(self.running)
+                    ),
+                    timeout=max(0.1, min(4.0, self.lease.left)),
+                )
+            except Exception as error:
+                if not failing:
+                    log.warning("no beat: %s", str(error).strip() or "no answer in time")
+                failing = True
+                pause = 0.5
+            else:
+                if not beat.alive:
+                    self.fence("the lease has run out")
+                    return
+                failing, pause = False, workers.BEAT_SECONDS
+                self.lease.renewed(asked_at=asked_at)
+                self._compare(beat, asked_at)
+            await asyncio.sleep(max(0.0, min(pause, self.lease.left)))
+            if not self.lease.good:
+                self.fence("the lease could not be renewed in time")
+                return
+
+    def _compare(self, beat: workers.Beat, asked_at: float) -> None:
+        """Bring what this shift carries and what the database says it owns together."""
+        if beat.draining:
+            self.drain()
+        owned = {one.run_id: one for one in beat.owned}
+        for run_id, (mine, _) in list(self.running.items()):
+            one = owned.get(run_id)
+            if one is not None and one.epoch == mine.claimed.epoch and one.cancelled:
+                mine.stop(heartbeat.CANCEL)
+        strange = {run_id for run_id in owned if run_id not in self.running}
+        # Seen twice: claimed in a transaction whose answer never came. Nobody else will end it.
+        for run_id in strange & self._unknown:
+            one = owned[run_id]
+            log.warning("run %s: owned but not carried, giving it up", run_id)
+            task = asyncio.create_task(self._give_up(one))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._unknown = strange
+
+    async def _give_up(self, one: workers.Owned) -> None:
+        await self._hands.call(
+            recover.give_up, run_id=one.run_id, epoch=one.epoch, now=timezone.now()
+        )
+
+    async def _round(self) -> None:
+        """Every few seconds: lost runs of others, due timers, issues left behind."""
+        failing = False
+        while True:
+            await asyncio.sleep(about(ROUND_SECONDS))
+            if self._ending:
+                return
+            try:
+                await self._hands.call(recover.sweep)
+                await self._hands.call(tick.beats)
+                await self._hands.call(recover.tidy)
+                failing = False
+            except Exception as error:
+                if not failing:
+                    log.warning("the round failed: %s", str(error).strip(), exc_info=_odd(error))
+                failing = True
+
+
+def write_and_tell(rows: list[output.Row]) -> dict[uuid.UUID, uuid.UUID]:
+    """Write rows and tell the pages which runs have news, in few packed notices."""
+    owners = output.write(rows)
+    for run_id, company_id in owners.items():
+        live.publish(company_id, "run", run_id)
+    return owners
+
+
+def _odd(error: BaseException) -> BaseException | None:
+    """The traceback is worth its lines only when it is not the database being away."""
+    return None if isinstance(error, PASSING) else error
+
+
+# --- where a shift runs ----------------------------------------------------------------------
+
+
+async def serve(
+    *,
+    instance: str,
+    slots: int | None = None,
+    capacity: int | None = None,
+    window_seconds: float | None = None,
+    should_end: Callable[[], bool] = lambda: False,
+) -> str:
+    """Carry shifts until the end: a fenced one is followed by a new worker with a fresh lease.
+
+    With `slots` at most that many processes of the instance do so; a surplus one returns at once.
+    """
+    loop = asyncio.get_running_loop()
+    current: list[Shift] = []
+    over = asyncio.Event()
+
+    def on_signal() -> None:
+        for shift in current:
+            if over.is_set():
+                shift.hurry()
+            else:
+                shift.drain()
+        over.set()
+
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, on_signal)
+    failures = 0
+    try:
+        while True:
+            for slot in range(slots) if slots is not None else (None,):
+                shift = Shift(
+                    instance=instance,
+                    slot=slot,
+                    capacity=capacity or settings.SHIFT_CAPACITY,
+                    grace_seconds=settings.GRACE_SECONDS,
+                    window_seconds=window_seconds,
+                    should_end=should_end,
+                )
+                current[:] = [shift]
+                try:
+                    ending = await shift.work()
+                    failures = 0
+                except Exception as error:
+                    log.warning("no shift: %s", str(error).strip(), exc_info=_odd(error))
+                    ending = FENCED
+                    failures += 1
+                if ending != SURPLUS:
+                    break
+            if ending != FENCED or over.is_set() or should_end():
+                return ending
+            pause = about(min(10.0, 0.5 * 2 ** min(failures, 5)))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), pause)
+    finally:
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(signum)
+
+
+def in_cluster() -> None:
+    """A shift inside a django-q2 worker, for a window of time.
+
+    Returns at once when the cluster is stopping or the instance's shifts are all at work.
+    """
+    stopping = cluster_is_stopping(sys._getframe())
+    if stopping():
+        return
+    was = signal.getsignal(signal.SIGTERM)
+    try:
+        _run(
+            serve(
+                instance=schedule.instance(),
+                slots=settings.SHIFTS,
+                window_seconds=about(WINDOW_SECONDS),
+                should_end=stopping,
+            )
+        )
+    finally:
+        signal.signal(signal.SIGTERM, was)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        connections.close_all()
+
+
+def in_foreground(*, capacity: int | None = None) -> None:
+    """A shift of its own, until SIGTERM or SIGINT. A second signal ends the grace."""
+    _run(serve(instance=schedule.instance(), capacity=capacity))
+    live.flush()
+
+
+def _run(main: Any) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
+
+
+def cluster_is_stopping(frame: Any) -> Callable[[], bool]:
+    """How a task learns that its django-q2 cluster is being stopped.
+
+    django-q2 tells its workers only by an end of the queue, behind the running task. The worker
+    was forked inside `Sentinel.guard`, whose frames are still below ours and hold the event that
+    SIGTERM of the parent sets. Its value is read without its lock, which a killed reader would
+    take along. Where workers are not forked nothing is found, and the notice remains.
+    """
+    for local in _frames(frame):
+        sentinel = local.get("self")
+        if type(sentinel).__name__ == "Sentinel":
+            flag = getattr(getattr(sentinel, "stop_event", None), "_flag", None)
+            if flag is not None:
+                return functools.partial(_is_set, flag)
+    return lambda: False
+
+
+def _is_set(flag: Any) -> bool:
+    return bool(flag.get_value() > 0)
+
+
+def _frames(frame: Any) -> Iterator[dict[str, Any]]:
+    while frame is not None:
+        yield frame.f_locals
+        frame = frame.f_back

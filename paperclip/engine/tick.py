@@ -1,0 +1,132 @@
+"""The minute hand: what comes due by the clock. Every function may run in several processes at
+once and as often as anybody likes; rows and locks see to it that each slot is used once.
+
+`beats` also runs in every shift, each few seconds, so that a beat is in time; the rest is called
+once a minute by django-q2.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from cronsim import CronSimError
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+from django.utils import timezone
+
+from agents import runs, timers
+from agents.models import Agent, HeartbeatRun
+from billing import budgets
+from companies import activity, partitions
+from companies.models import IdempotencyRecord, SignInLink, Throttle
+from issues.models import Blocker, Issue
+from paperclip.engine import recover
+
+log = logging.getLogger(__name__)
+
+BATCH = 200
+KEEP_ANSWERS = timedelta(days=1)
+KEEP_LINKS = timedelta(days=7)
+KEEP_THROTTLES = timedelta(days=1)
+SWEEP_ROWS = 5_000
+
+
+def beats(*, now: datetime | None = None) -> int:
+    """Queue the regular heartbeats that are due, for agents that have something to do.
+
+    An agent without open work that could go on is not woken: an idle beat costs nothing. Its
+    slot is used all the same, so that the next one comes in its own time. Returns how many runs
+    were made.
+    """
+    now = now or timezone.now()
+    made = 0
+    while True:
+        with transaction.atomic():
+            due = list(
+                Agent.objects.select_for_update(skip_locked=True, no_key=True)
+                .filter(heartbeat_enabled=True, status=Agent.Status.ACTIVE, next_beat_at__lte=now)
+                .order_by("next_beat_at")[:BATCH]
+            )
+            made += sum(_beat(agent, now) for agent in due)
+        if len(due) < BATCH:
+            return made
+
+
+def _beat(agent: Agent, now: datetime) -> bool:
+    """Use an agent's slot and move it to the next one, counted from now: one beat after an
+    outage, not one for each that was missed."""
+    try:
+        slot = timers.due_slot(agent, now)
+        following = timers.next_slot(agent, now)
+    except (CronSimError, StopIteration, KeyError, ValueError) as error:
+        log.error("agent %s: its timer does not work and is off: %s", agent.pk, error)
+        Agent.objects.filter(pk=agent.pk).update(heartbeat_enabled=False, next_beat_at=None)
+        return False
+    Agent.objects.filter(pk=agent.pk).update(next_beat_at=following, last_beat_at=slot)
+    issue = _next_work(agent)
+    if issue is None:
+        return False
+    return runs.wake(
+        agent=agent,
+        issue=issue,
+        reason=runs.TIMER,
+        source=HeartbeatRun.Source.TIMER,
+        actor=activity.SYSTEM,
+        scheduled_for=slot,
+        now=now,
+    ).created
+
+
+def _next_work(agent: Agent) -> Issue | None:
+    """The most urgent issue that the agent could go on with and that nothing else wakes it for."""
+    waiting = Blocker.objects.filter(issue=OuterRef("pk")).exclude(
+        blocking__status__in=Issue.CLOSED
+    )
+    live = HeartbeatRun.objects.filter(issue=OuterRef("pk"), status__in=HeartbeatRun.LIVE)
+    return (
+        Issue.objects.filter(
+            assignee_agent=agent,
+            archived_at=None,
+            status__in=[Issue.Status.TODO, Issue.Status.IN_PROGRESS],
+        )
+        .filter(~Exists(waiting), ~Exists(live))
+        .order_by("priority", "id")
+        .first()
+    )
+
+
+def minute(*, now: datetime | None = None) -> None:
+    """Everything that comes due by the clock. One part's failure does not stop the others."""
+    now = now or timezone.now()
+    parts: list[Callable[[], object]] = [
+        lambda: beats(now=now),
+        lambda: recover.sweep(now=now),
+        lambda: recover.tidy(now=now),
+        lambda: budgets.turn(now=now),
+        lambda: forget(now=now),
+    ]
+    failures = []
+    for part in parts:
+        try:
+            part()
+        except Exception as error:
+            log.exception("a part of the minute's round failed")
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def forget(*, now: datetime) -> None:
+    """Delete what has served its time, a bounded number of rows at once."""
+    answers = IdempotencyRecord.objects.filter(created_at__lt=now - KEEP_ANSWERS)
+    links = SignInLink.objects.filter(expires_at__lt=now - KEEP_LINKS)
+    throttles = Throttle.objects.filter(window_start__lt=now - KEEP_THROTTLES)
+    for old in (answers, links, throttles):
+        old.filter(pk__in=list(old.values_list("pk", flat=True)[:SWEEP_ROWS])).delete()
+
+
+def night(*, now: datetime | None = None) -> None:
+    """Once a day: partitions for the months to come."""
+    partitions.ensure_all(now=now or timezone.now())

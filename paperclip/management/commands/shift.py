@@ -1,0 +1,20 @@
+"""`manage.py shift`: the loop that carries runs, in the foreground, as a process of its own."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from paperclip.engine import shift
+
+
+class Command(BaseCommand):
+    help = "Carries queued runs until SIGTERM or Ctrl-C."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--capacity", type=int, default=None, help="Runs at the same time, at most."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        shift.in_foreground(capacity=options["capacity"])
