@@ -31,7 +31,7 @@ DEBUG = env.bool("DEBUG", False)
 
 # --- The instance ---------------------------------------------------------------------------------
 
-DATA_DIR = Path(env.str("PAPERCLIP_DATA_DIR", str(BASE_DIR / ".data"))).expanduser().absolute()
+DATA_DIR = Path(env.str("PAPERCLIP_DATA_DIR", str(BASE_DIR / ".data"))).expanduser().resolve()
 HOST = env.str("PAPERCLIP_HOST", "127.0.0.1")
 PORT = env.int("PAPERCLIP_PORT", 8000)
 BASE_URL = env.str(
@@ -41,6 +41,11 @@ BASE_URL = env.str(
 DEMO = env.bool("PAPERCLIP_DEMO", not PRODUCTION)
 WEB_WORKERS = env.int("PAPERCLIP_WEB_WORKERS", 1)
 SHIFTS = env.int("PAPERCLIP_SHIFTS", 2)
+# Runs that one shift carries at the same time, and how long they may go on when it is shut down.
+SHIFT_CAPACITY = env.int("PAPERCLIP_SHIFT_CAPACITY", 250)
+GRACE_SECONDS = env.float("PAPERCLIP_GRACE", 5.0)
+# The text of a run beyond this many characters is left out.
+OUTPUT_LIMIT_CHARS = env.int("PAPERCLIP_OUTPUT_LIMIT", 20_000_000)
 ADMIN_EMAIL = env.str("PAPERCLIP_ADMIN_EMAIL", "")
 ADMIN_PASSWORD = env.str("PAPERCLIP_ADMIN_PASSWORD", "")
 
