@@ -1,0 +1,156 @@
+"""A company, watched: hints of what changed, coalesced, and a word when some were missed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from django.db import connections
+
+from companies import live
+from companies.models import Company, User
+from paperclip.streams import feeds
+from tests.api.conftest import Caller
+from tests.streams.viewing import in_thread, look, running_hub
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _no_connection_stays() -> Iterator[None]:
+    yield
+    live.flush()
+    connections.close_all()
+
+
+def test_a_hint_says_topic_and_entity(as_olga: Caller, acme: Company, olga: User) -> None:
+    async def story() -> None:
+        async with running_hub() as heart:
+            await heart.connected.wait()
+            viewer = look(f"/events?company={acme.id}&topics=issue,agents", token=as_olga.token)
+            await viewer.until(lambda v: v.status == 200)
+
+            def change() -> None:
+                live.publish(acme.id, "costs")
+                live.publish(acme.id, "issue", olga.id)
+
+            await in_thread(change)
+            await viewer.until(lambda v: bool(v.events()))
+            assert [e["event"] for e in viewer.events()] == ["issue"]
+            assert viewer.named("issue") == [{"topic": "issue", "id": str(olga.id)}]
+            await viewer.leave()
+
+    asyncio.run(story())
+
+
+def test_a_burst_about_one_thing_is_one_hint(as_olga: Caller, acme: Company) -> None:
+    async def story() -> None:
+        async with running_hub() as heart:
+            await heart.connected.wait()
+            viewer = look("/events?company=ACM", token=as_olga.token)
+            await viewer.until(lambda v: v.status == 200)
+
+            def burst() -> None:
+                for _ in range(50):
+                    live.publish(acme.id, "issues")
+
+            await in_thread(burst)
+            await viewer.until(lambda v: bool(v.events()))
+            assert len(viewer.named("issues")) <= 2
+            await viewer.leave()
+
+    asyncio.run(story())
+
+
+def test_who_comes_back_is_told_to_read_anew(as_olga: Caller, acme: Company) -> None:
+    async def story() -> None:
+        async with running_hub():
+            viewer = look(f"/events?company={acme.id}", token=as_olga.token, last_event_id="17")
+            await viewer.until(lambda v: bool(v.named("resync")))
+            await viewer.leave()
+
+    asyncio.run(story())
+
+
+def test_hints_of_another_company_stay_out(as_olga: Caller, acme: Company, globex: Company) -> None:
+    async def story() -> None:
+        async with running_hub() as heart:
+            await heart.connected.wait()
+            viewer = look(f"/events?company={acme.id}", token=as_olga.token)
+            await viewer.until(lambda v: v.status == 200)
+
+            def change() -> None:
+                live.publish(globex.id, "issues")
+                live.publish(acme.id, "runs")
+
+            await in_thread(change)
+            await viewer.until(lambda v: bool(v.events()))
+            assert [e["event"] for e in viewer.events()] == ["runs"]
+            await viewer.leave()
+
+    asyncio.run(story())
+
+
+def test_a_stranger_hears_nothing(as_oscar: Caller, acme: Company) -> None:
+    async def story() -> None:
+        async with running_hub():
+            viewer = await look(f"/events?company={acme.id}", token=as_oscar.token).until_end()
+            assert viewer.status == 404
+            nobody = await look("/events", token=as_oscar.token).until_end()
+            assert nobody.status == 404
+
+    asyncio.run(story())
+
+
+def test_a_viewer_who_missed_batches_gets_one_resync() -> None:
+    feed = feeds.CompanyFeed("acme")
+    for number in range(feeds.BATCHES_KEPT + 5):
+        feed.note("issues", None)
+        feed.flush(1_000 + number)
+
+    chunk, seen = feed.after(1_001, frozenset())
+
+    assert chunk == feeds.resync(feed.token)
+    assert seen == feed.token
+
+
+def test_a_flood_says_topics_only() -> None:
+    feed = feeds.CompanyFeed("acme")
+    for number in range(feeds.MANY_NOTICES + 1):
+        feed.note("issue", str(number))
+
+    feed.flush(1_000)
+
+    chunk, _ = feed.after(0, frozenset())
+    assert chunk.count(b"event: ") == 1
+
+
+def test_tokens_grow_even_when_the_clock_stands() -> None:
+    feed = feeds.CompanyFeed("acme")
+    for _ in range(2):
+        feed.note("issues", None)
+        feed.flush(1_000)
+
+    assert [token for token, _ in feed.batches] == [1_000, 1_001]
+
+
+def test_a_removed_member_hears_nothing_any_more(
+    as_vera: Caller, vera: User, acme: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paperclip.streams.service.RECHECK_SECONDS", 0.0)
+
+    async def story() -> None:
+        async with running_hub() as heart:
+            await heart.connected.wait()
+            viewer = look(f"/events?company={acme.id}", token=as_vera.token)
+            await viewer.until(lambda v: v.status == 200)
+
+            def leave() -> None:
+                vera.memberships.all().delete()
+                live.publish(acme.id, "issues")
+
+            await in_thread(leave)
+            await viewer.until_end()
+
+    asyncio.run(story())
