@@ -1,6 +1,12 @@
 from django.apps import AppConfig
+from django.conf import settings
 
 
 class AgentsConfig(AppConfig):
     name = "agents"
     verbose_name = "Agents"
+
+    def ready(self) -> None:
+        from agents.adapters import outbound
+
+        outbound.configure(allow=settings.OUTBOUND_ALLOW)

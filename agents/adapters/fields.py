@@ -12,6 +12,8 @@ from agents.adapters import outbound
 from agents.adapters.base import AdapterError, Code, Config
 
 SECRET = re.compile(r"\{\{\s*secret:([^{}\s]{1,200})\s*\}\}")
+KEY_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*_(?:KEY|TOKEN)")
+SERVERS_OWN = re.compile(r"SECRET_|DATABASE_|PAPERCLIP_|DJANGO_|PG|POSTGRES|EMAIL_")
 FORBIDDEN_HEADERS = frozenset(
     {
         *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade"),
@@ -42,9 +44,18 @@ def _headers(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
+def _key_variable(name: str) -> str:
+    """Naming a variable sends its value to an address of the namer's choice: only keys meant for
+    providers may be named, never what the server itself lives on."""
+    if not KEY_VARIABLE.fullmatch(name) or SERVERS_OWN.match(name):
+        raise ValueError("The variable must be a provider's key, such as OPENAI_API_KEY.")
+    return name
+
+
 Url = Annotated[str, StringConstraints(min_length=1, max_length=2000), AfterValidator(_url)]
 Headers = Annotated[dict[str, str], AfterValidator(_headers)]
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+KeyVariable = Annotated[str, StringConstraints(max_length=200), AfterValidator(_key_variable)]
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)]
 
 

@@ -24,7 +24,7 @@ class ChatConfig(Config):
 
     base_url: fields.Url | None = None
     model: fields.Name
-    api_key_env: fields.Name | None = None
+    api_key_env: fields.KeyVariable | None = None
     api_key_secret: fields.Name | None = None
     connection_id: fields.Name | None = None
     max_tokens: int = Field(4096, ge=1, le=1_000_000)

@@ -41,9 +41,10 @@ def mock_llm(_mock_server: Served) -> Served:
 
 @pytest.fixture(autouse=True)
 def _loopback_allowed() -> Iterator[None]:
+    before = outbound.policy()
     outbound.configure(allow=["loopback"])
     yield
-    outbound.configure()
+    outbound.configure(allow=before.allow)
 
 
 @pytest.fixture(autouse=True)
