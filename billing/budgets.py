@@ -10,17 +10,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from django.db import connection, transaction
 from django.utils import timezone
 
+from agents import adapters
 from agents.models import Agent
 from billing import holds, incidents, prices, reservations, totals
 from billing.models import Budget, BudgetIncident, Reservation, Scope, Spend, Window
 from billing.totals import Standing, Whose
 from companies import activity, live
-from companies.errors import Invalid, NotFound, Refusal
+from companies.errors import Conflict, Invalid, NotFound, Refusal
 from companies.models import Company, Project
 from issues.models import Issue
 
@@ -64,31 +65,26 @@ def set_limit(
     _check_limit(scope, window, limit_micros, warn_percent, limit_tokens, unpriced_calls)
     name = _scope_name(company, scope, scope_id)
     with transaction.atomic():
-        before = Budget.objects.filter(scope=scope, scope_id=scope_id, window=window).first()
-        budget, created = Budget.objects.update_or_create(
-            scope=scope,
-            scope_id=scope_id,
-            window=window,
-            defaults={
-                "company": company,
-                "limit_micros": limit_micros,
-                "limit_tokens": limit_tokens,
-                "warn_percent": warn_percent,
-                "is_hard": is_hard,
-                "unpriced_calls": unpriced_calls,
-            },
+        budget, before = _write(
+            company,
+            scope,
+            scope_id,
+            window,
+            limit_micros=limit_micros,
+            limit_tokens=limit_tokens,
+            warn_percent=warn_percent,
+            is_hard=is_hard,
+            unpriced_calls=unpriced_calls,
         )
-        if before is not None and before.limit_micros != limit_micros:
-            raised = limit_micros > before.limit_micros
+        if before is not None and before != limit_micros:
             resolution = BudgetIncident.Resolution
-            incidents.close(
-                budget, resolution.RAISED if raised else resolution.LAPSED, actor=actor, now=now
-            )
+            answer = resolution.RAISED if limit_micros > before else resolution.LAPSED
+            incidents.close(budget, answer, actor=actor, now=now)
         _carry_limit(budget, now)
         activity.record(
             company_id=company.id,
             actor=actor,
-            action="budget.created" if created else "budget.updated",
+            action="budget.created" if before is None else "budget.updated",
             entity_type="budget",
             entity_id=budget.id,
             entity_name=name,
@@ -106,16 +102,38 @@ def set_limit(
     return budget
 
 
+def _write(
+    company: Company, scope: str, scope_id: uuid.UUID, window: str, **fields: Any
+) -> tuple[Budget, int | None]:
+    """The budget's row and its limit before, None for a new one.
+
+    Its lock leaves room for an incident's reference to it, which a booking writes while it holds
+    the totals that we are about to change.
+    """
+    key = {"scope": scope, "scope_id": scope_id, "window": window}
+    made, is_new = Budget.objects.get_or_create(**key, defaults={"company": company, **fields})
+    if is_new:
+        return made, None
+    budget = Budget.objects.select_for_update(no_key=True).filter(id=made.id).first()
+    if budget is None:
+        raise Conflict("budget_removed", "Somebody has just removed this budget.")
+    before = budget.limit_micros
+    for name, value in fields.items():
+        setattr(budget, name, value)
+    budget.save(update_fields=[*fields, "updated_at"])
+    return budget, before
+
+
 def remove_limit(*, budget: Budget, actor: activity.Actor, now: datetime | None = None) -> None:
     """Take a limit away; its holds are lifted."""
     now = now or timezone.now()
     with transaction.atomic():
         name = _scope_name(budget.company, budget.scope, budget.scope_id)
         budget_id = budget.id
-        budget.delete()
         Spend.objects.filter(
             scope=budget.scope, scope_id=budget.scope_id, window=budget.window
         ).update(limit_micros=None, limit_tokens=None, alert_at_micros=None)
+        budget.delete()  # after its totals: a booking locks in this order too
         activity.record(
             company_id=budget.company_id,
             actor=actor,
@@ -267,8 +285,8 @@ def check_call(
     """Asked before each model call: keeps its worst case aside for `run_id`, on the agent, its
     project and the company, until the receipt of the call is booked.
 
-    Without a model it is asked for a whole run whose calls nobody sees (a command, a server):
-    then what such runs cost is kept. Raises BudgetExhausted when a hard limit has no room, or
+    Without a model it is asked for a whole run: where nobody will see its calls (a command, a
+    server), what such runs cost is kept. Raises BudgetExhausted when a hard limit has no room, or
     when nobody knows what the model costs and a hard limit of money stands.
     """
     now = now or timezone.now()
@@ -276,7 +294,7 @@ def check_call(
         project_id = project_of(run_id)
     whose = Whose(agent.company_id, agent.id, project_id)
     if not model:
-        kind, amount = Reservation.Kind.RUN, usual_cost(agent.id)
+        kind, amount = Reservation.Kind.RUN, _usual_cost_unless_asked(agent)
     else:
         kind = Reservation.Kind.CALL
         amount = _worst_case(whose, provider, model, input_tokens, max_output_tokens, now)
@@ -299,6 +317,15 @@ def check_call(
         if attempt == 0 and reservations.sweep(now=now, company_id=whose.company_id) == 0:
             break
     _refuse(whose, amount, now)
+
+
+def _usual_cost_unless_asked(agent: Agent) -> int:
+    """A chat model's calls are each asked for; other agents make theirs unseen."""
+    try:
+        asks = adapters.get(agent.adapter_type).uses_tools
+    except adapters.UnknownAdapter:
+        asks = True  # it will not run at all
+    return 0 if asks else usual_cost(agent.id)
 
 
 def usual_cost(agent_id: uuid.UUID) -> int:

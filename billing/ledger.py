@@ -19,10 +19,11 @@ from django.utils import timezone
 
 from agents.adapters import base
 from billing import holds, incidents, prices, reservations, totals
-from billing.models import CostEvent, CostKey, Reservation
+from billing.models import CostEvent, CostKey
 from companies import activity, live
 from companies.errors import NotFound, Refusal
 from companies.ids import new_id
+from issues.models import Issue
 
 MAX_TOKENS = 10**12  # of one call, and of each kind
 MAX_MICROS = 10**12  # a million dollars for one call is a fault, not a cost
@@ -68,12 +69,14 @@ def book(
     """Book what one call used, once. The cost is what the provider reported, else tokens times
     the price of that moment, else unknown (never 0).
 
-    The ids must already be the company's own. Raises Refusal: `cost_key_reused` when the key
-    was used for something else, `amount_out_of_range` and `occurred_at_out_of_range` for what
-    cannot be true. A call that used nothing leaves no row.
+    The ids must already be the company's own; the project follows from the issue. A call that
+    used nothing leaves no row. Raises Refusal: `cost_key_reused` when the key was used for
+    something else, `amount_out_of_range` and `occurred_at_out_of_range` for what cannot be true.
     """
     now = now or timezone.now()
     occurred_at = occurred_at or now
+    if issue_id is not None and project_id is None:
+        project_id = Issue.objects.filter(id=issue_id).values_list("project_id", flat=True).first()
     _check(usage, key, occurred_at, now)
     if _is_nothing(usage):
         return NOTHING
@@ -295,8 +298,8 @@ def _price(
 def _price_as_granted(run_id: uuid.UUID, usage: base.Usage, occurred_at: datetime) -> prices.Priced:
     """A server may answer under another name than it was asked for. What was granted was the
     model asked for, at a known price: that price counts, so that no name slips past a limit."""
-    granted = reservations.of_run(run_id)
-    if granted is None or granted.kind != Reservation.Kind.CALL:
+    granted = reservations.call_of(run_id)
+    if granted is None:
         return prices.UNPRICED
     return prices.price(
         company_id=granted.company_id,

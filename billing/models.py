@@ -249,7 +249,9 @@ class Reservation(models.Model):
         ordering = ["-granted_at", "-id"]
         constraints = [
             models.UniqueConstraint(
-                fields=["run_id"], condition=Q(state="held"), name="one_held_reservation_a_run"
+                fields=["run_id"],
+                condition=Q(state="held", kind="run"),
+                name="one_reservation_for_a_whole_run",
             ),
             models.CheckConstraint(
                 condition=Q(granted_micros__gte=0, open_micros__gte=0),

@@ -5,8 +5,8 @@
                   --its run was lost--> UNKNOWN --receipt, a person, a day--> SETTLED, RELEASED
 
 A grant adds the worst case to every total it concerns in one statement that carries its bound, so
-that no number of calls at once can pass a limit. A run has at most one grant at a time, because it
-makes one call at a time: the next one takes the place of the last.
+that no number of calls at once can pass a limit. A run's receipts come in the order of its calls,
+but may come after the next grant: each settles the oldest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import uuid
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django.db import connection, transaction
+from django.db import transaction
+from django.db.models import Sum
 
 from agents.adapters.base import Code
 from agents.models import HeartbeatRun
@@ -44,8 +45,7 @@ def grant(
     """Keep `amount_micros` aside on every total, all or nothing; None when a limit has no room."""
     try:
         with transaction.atomic():
-            _one_at_a_time(run_id)
-            freed = _replace(run_id, now)
+            freed = _end_estimate(run_id, now)
             kept = totals.lines(whose, Change(reserved_micros=amount_micros), now)
             if not totals.reserve(whose.company_id, [*freed, *kept], now=now):
                 raise _NoRoomError
@@ -76,8 +76,8 @@ def settle(
 ) -> list[Line]:
     """In the ledger's transaction: a receipt of this run came. Returns what becomes free.
 
-    A call's grant ends with the receipt of the run's own call; that of a whole run shrinks by what
-    each receipt says.
+    The oldest grant of a call ends with a receipt of the run's own calls; that of a whole run
+    shrinks by what each receipt says.
     """
     held = (
         Reservation.objects.select_for_update(no_key=True)
@@ -146,29 +146,27 @@ def sweep(*, now: datetime, company_id: uuid.UUID | None = None) -> int:
     return len(over)
 
 
-def of_run(run_id: uuid.UUID) -> Reservation | None:
-    """What is kept aside for a run, or was last."""
-    return Reservation.objects.filter(run_id=run_id).order_by("-granted_at", "-id").first()
+def call_of(run_id: uuid.UUID) -> Reservation | None:
+    """The grant that the run's next receipt settles."""
+    return (
+        Reservation.objects.filter(
+            run_id=run_id, kind=Reservation.Kind.CALL, state__in=Reservation.OPEN
+        )
+        .order_by("granted_at", "id")
+        .first()
+    )
 
 
 # --- inside ------------------------------------------------------------------------------------
 
 
-def _one_at_a_time(run_id: uuid.UUID) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_advisory_xact_lock(hashtextextended('reservation:' || %s, 0))", [str(run_id)]
-        )
-
-
-def _replace(run_id: uuid.UUID, now: datetime) -> list[Line]:
-    """End the grant that the run still has: its next call shows that the last one is over."""
-    freed: list[Line] = []
-    for last in Reservation.objects.select_for_update(no_key=True).filter(
-        run_id=run_id, state=Reservation.State.HELD
-    ):
-        freed += _end(last, Reservation.State.RELEASED, now)
-    return freed
+def _end_estimate(run_id: uuid.UUID, now: datetime) -> list[Line]:
+    """A new grant takes the place of what was kept for the whole run."""
+    estimates = Reservation.objects.select_for_update(no_key=True).filter(
+        run_id=run_id, kind=Reservation.Kind.RUN, state=Reservation.State.HELD
+    )
+    freed = [_end(each, Reservation.State.RELEASED, now) for each in estimates]
+    return [line for lines in freed for line in lines]
 
 
 def _end(reservation: Reservation, state: str, now: datetime, settled: int = 0) -> list[Line]:
@@ -191,12 +189,14 @@ def _lines(reservation: Reservation, micros: int) -> list[Line]:
 
 
 def _fits_run(whose: Whose, run_id: uuid.UUID, amount_micros: int) -> bool:
-    """The cap of one run. Grants of one run come one after the other, so this can be read."""
+    """The cap of one run. The agent's totals are locked by now, so nobody else grants for it."""
     limit = run_limit(whose.scopes())
     if limit is None:
         return True
     spent = HeartbeatRun.objects.filter(id=run_id).values_list("cost_micros", flat=True).first()
-    return (spent or 0) + amount_micros <= limit and (spent or 0) < limit
+    mine = Reservation.objects.filter(run_id=run_id, state__in=Reservation.OPEN)
+    kept = mine.aggregate(kept=Sum("open_micros"))["kept"] or 0
+    return (spent or 0) < limit and (spent or 0) + kept + amount_micros <= limit
 
 
 def run_limit(scopes: Iterable[tuple[str, uuid.UUID]]) -> int | None:
