@@ -60,10 +60,18 @@ def _browser_beside_the_orm(
         monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Starts the server for all workers of pytest-xdist, which share it."""
+    shared = getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput")
+    if shared and not settings.DATABASE_URL:
+        server = postgres.start(settings.TEST_PG_DIR, for_tests=True)
+        config.add_cleanup(server.stop)
+        postgres.create_database(settings.TEST_PG_DIR, "paperclip")
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[None]:
     """The database server of this session; with DATABASE_URL the one that is given."""
-    # A worker of pytest-xdist uses the server that its controller started.
     if settings.DATABASE_URL or "PYTEST_XDIST_WORKER" in os.environ:
         yield
         return

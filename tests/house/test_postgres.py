@@ -52,9 +52,9 @@ def test_only_its_user_may_enter_the_socket_folder(pg_dir: Path) -> None:
 def test_what_was_committed_is_there_after_the_server_was_killed(pg_dir: Path) -> None:
     server = postgres.start(pg_dir, for_tests=True)
     postgres.create_database(pg_dir, "kept")
-    assert server.process is not None
     server.process.kill()
     server.process.wait()
+    server.stop()
 
     again = postgres.start(pg_dir, for_tests=True)
     try:
@@ -162,3 +162,22 @@ def test_under_a_private_home_the_database_lies_elsewhere_behind_a_link(tmp_path
     finally:
         server.stop()
         shutil.rmtree(pg_dir.resolve().parent)
+
+
+def test_a_server_that_runs_is_used_and_not_ended_by_a_command(pg_dir: Path) -> None:
+    server = postgres.start(pg_dir, for_tests=True)
+    try:
+        with postgres.available(pg_dir):
+            assert postgres.answers(pg_dir)
+        assert postgres.answers(pg_dir)
+        with pytest.raises(postgres.PostgresError, match="Another process uses the database"):
+            postgres.start(pg_dir, for_tests=True)
+    finally:
+        server.stop()
+
+
+def test_a_command_starts_the_server_for_itself_when_none_runs(pg_dir: Path) -> None:
+    with postgres.available(pg_dir):
+        assert postgres.answers(pg_dir)
+
+    assert not postgres.answers(pg_dir)

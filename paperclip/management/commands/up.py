@@ -101,8 +101,11 @@ def _interrupt(*_: object) -> NoReturn:
 def _children() -> Iterator[Child]:
     instance = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     manage = [sys.executable, str(settings.BASE_DIR / "manage.py")]
+    cluster = ["qcluster", "--skip-checks"]
     shared = {
         _MARK: str(settings.DATA_DIR),
+        # The children start elsewhere, where a relative path would mean something else.
+        "PAPERCLIP_DATA_DIR": str(settings.DATA_DIR),
         "PAPERCLIP_INSTANCE": instance,
         "DJANGO_SETTINGS_MODULE": "paperclip.settings",
         "PYTHONUNBUFFERED": "1",
@@ -125,7 +128,7 @@ def _children() -> Iterator[Child]:
     )
     yield Child(
         name="tasks",
-        argv=[*manage, "qcluster"],
+        argv=[*manage, *cluster],
         env=shared | {"PAPERCLIP_PROCESS": "paperclip-tasks", "Q_CLUSTER_NAME": "default"},
         ailing=watchdog.default_cluster_ails,
     )
@@ -133,7 +136,7 @@ def _children() -> Iterator[Child]:
         yield Child(
             name="shifts",
             # The queue warns that a shift has no time-out; it is meant to have none.
-            argv=[sys.executable, "-W", "ignore:Retry and timeout", *manage[1:], "qcluster"],
+            argv=[sys.executable, "-W", "ignore:Retry and timeout", *manage[1:], *cluster],
             env=shared | {"PAPERCLIP_PROCESS": "paperclip-shifts", "Q_CLUSTER_NAME": "dispatch"},
             before_kill=lambda: watchdog.drain(instance),
             ailing=lambda alive: watchdog.dispatch_cluster_ails(alive, instance),
@@ -148,6 +151,8 @@ class _Database:
 
     def start(self) -> None:
         if not settings.DATABASE_URL:
+            # What is left of a server that has died is in the way of its successor.
+            self.stop()
             self._server = postgres.start(settings.PG_DIR)
             postgres.create_database(settings.PG_DIR, settings.DATABASES["default"]["NAME"])
 
@@ -162,7 +167,6 @@ class _Database:
 
     def _poll(self) -> int | None:
         assert self._server is not None
-        assert self._server.process is not None
         return self._server.process.poll()
 
 
