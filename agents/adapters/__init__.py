@@ -1,7 +1,8 @@
 """The adapters by name. Adding one is a file, a line in `_CLASSES` and a test.
 
 Reading order: base (the interface) · openai, anthropic (wire formats) · chat (the turn loop) ·
-line (one streamed call) · process (child, proctree, launch) · http · results · demo · outbound.
+line (one streamed call) · process (program, child, proctree, launch) · claude_local and its like
+(cli, cli_watch, cli_reader, cli_session, cli_prompt) · http · results · demo · outbound.
 """
 
 from __future__ import annotations
@@ -14,12 +15,26 @@ from pydantic import ValidationError
 from agents.adapters import aliases, outbound
 from agents.adapters.anthropic import Anthropic
 from agents.adapters.base import Adapter
+from agents.adapters.claude_local import ClaudeLocal
+from agents.adapters.codex_local import CodexLocal
 from agents.adapters.demo import Demo
+from agents.adapters.gemini_local import GeminiLocal
 from agents.adapters.http import Http
 from agents.adapters.openai import OpenAI
+from agents.adapters.opencode_local import OpenCodeLocal
 from agents.adapters.process import Process
 
-_CLASSES: tuple[type[Adapter], ...] = (OpenAI, Anthropic, Process, Http, Demo)
+_CLASSES: tuple[type[Adapter], ...] = (
+    OpenAI,
+    Anthropic,
+    ClaudeLocal,
+    CodexLocal,
+    OpenCodeLocal,
+    GeminiLocal,
+    Process,
+    Http,
+    Demo,
+)
 _ADAPTERS: dict[str, Adapter] = {cls.type: cls() for cls in _CLASSES}
 
 ALIASES = aliases.ALIASES

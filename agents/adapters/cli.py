@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import functools
 import os
 import re
 import shutil
@@ -132,6 +133,10 @@ class CliAdapter(abc.ABC):
     @abc.abstractmethod
     def checks(self, config: CliConfig, env: Mapping[str, str]) -> list[Check]:
         """What can be said of login and permissions without starting anything."""
+
+    def settle(self, reader: Reader, env: Mapping[str, str]) -> None:
+        """Tell the reader what the program's own files know, once its processes are gone."""
+        return None
 
     def model_name(self, config: CliConfig) -> str:
         return config.model or ""
@@ -327,6 +332,7 @@ class CliRun:
                 turns=None if adapter.limits_turns else config.max_turns_per_run,
             ),
             book_usage=self.brief.book_usage,
+            settle=functools.partial(adapter.settle, reader, env),
         )
 
     def _place(self) -> Place:

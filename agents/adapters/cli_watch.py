@@ -8,6 +8,7 @@ Read next: `agents/adapters/proctree.py`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import uuid
 from collections import deque
@@ -51,6 +52,7 @@ class Attempt:
     limits: Mapping[str, int]
     bounds: Bounds
     book_usage: Callable[[Usage], None]
+    settle: Callable[[], None]  # asked before the usage is
     exit_code: int | None = None
     _stopped: Ending | None = None  # why we ended it
     _lines: int = 0
@@ -201,6 +203,8 @@ class Attempt:
             events += self.reader.line(line)
         for line in self._err.close():
             events += self.reader.error_line(line)
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(self.settle)
         return events + self._broken_steps()
 
     def _broken_steps(self) -> list[Event]:

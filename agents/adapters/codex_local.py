@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import orjson
@@ -40,7 +41,10 @@ STDERR = (
 )
 REPEATING = re.compile(r"^Reconnecting\.\.\.")
 HOPELESS = re.compile(r"Reconnecting\.\.\. waiting for network")
+BROKEN = re.compile(r"stream disconnected before completion|idle timeout")
+NOT_SENT = re.compile(r"lookup address|error sending request|connection failed", re.IGNORECASE)
 MAX_HOPELESS = 3
+RECORD_TAIL_BYTES = 1024**2
 
 
 class CodexConfig(CliConfig):
@@ -113,7 +117,9 @@ class CodexLocal(CliAdapter):
         return settings
 
     def environment(self, config: CliConfig, place: Place) -> dict[str, str]:
-        return {"CODEX_HOME": os.path.join(place.home, ".codex")}
+        folder = os.path.join(place.home, ".codex")
+        os.makedirs(folder, mode=0o700, exist_ok=True)  # it does not make it itself
+        return {"CODEX_HOME": folder}
 
     def provider(self, config: CliConfig, env: Mapping[str, str]) -> tuple[str, bool]:
         assert isinstance(config, CodexConfig)
@@ -122,6 +128,10 @@ class CodexLocal(CliAdapter):
 
     def reader(self, expected: Expectation) -> Reader:
         return CodexReader(expected)
+
+    def settle(self, reader: Reader, env: Mapping[str, str]) -> None:
+        assert isinstance(reader, CodexReader)
+        reader.told(*_recorded(env.get("CODEX_HOME", ""), reader.session_id))
 
     def checks(self, config: CliConfig, env: Mapping[str, str]) -> list[Check]:
         assert isinstance(config, CodexConfig)
@@ -139,7 +149,7 @@ class CodexLocal(CliAdapter):
 
 
 class CodexReader(Reader):
-    overhead_tokens: ClassVar[int] = 5_000
+    overhead_tokens: ClassVar[int] = 8_000
 
     def __init__(self, expected: Expectation) -> None:
         super().__init__(expected)
@@ -147,7 +157,13 @@ class CodexReader(Reader):
         self._failure = ""
         self._error = ""
         self._hopeless = 0
-        self._begun = False
+        self._begun = self._completed = False
+        self._broken = 0  # answers that broke off, in which the provider may have spent tokens
+
+    def told(self, total: Tokens | None, last: Tokens | None) -> None:
+        """What the thread's own record counts: also when the run did not come to its end."""
+        self._total = self._total or total
+        self.context_tokens = last.input if last else self.context_tokens
 
     def read(self, said: dict[str, Any]) -> list[Event] | None:
         match said.get("type"):
@@ -165,7 +181,7 @@ class CodexReader(Reader):
             case "item.completed":
                 return self._item(said["item"], done=True)
             case "turn.completed":
-                self.finished = True
+                self.finished = self._completed = True
                 self._total = _tokens(said.get("usage") or {})
                 return []
             case "turn.failed":
@@ -178,6 +194,7 @@ class CodexReader(Reader):
 
     def _warn(self, message: str) -> list[Event]:
         self._error = message
+        self._broken += bool(BROKEN.search(message) and not NOT_SENT.search(message))
         self._hopeless += bool(HOPELESS.match(message))
         if self._hopeless >= MAX_HOPELESS:
             self.give_up = Ending(Code.CONNECT_FAILED, message)
@@ -216,7 +233,7 @@ class CodexReader(Reader):
         if self._failure:
             message = _readable(self._failure)
             return Ending(self._code(message), message)
-        if self._total is not None:
+        if self._completed:
             if not self.answer.strip() and not self.acted:
                 return Ending(Code.BAD_RESULT, "Codex ended without an answer.")
             return Ending()
@@ -230,12 +247,20 @@ class CodexReader(Reader):
         return named or classify(message, default=Code.STREAM_BROKEN)
 
     def usages(self) -> list[Usage]:
-        if self._total is not None:
-            spent = self._total.since(self._before())
-            return [self.book(spent)] if spent else []
-        if not self._begun or not (self.steps or self.output_chars):
-            return []  # the provider refused, or nothing was answered
-        return [self.book(self.estimate(calls=max(1, self.turns)), source="estimated")]
+        spent = self._total.since(self._before()) if self._total else Tokens()
+        booked = [self.book(spent)] if spent else []
+        if guess := self._guess():
+            booked.append(self.book(guess, source="estimated"))
+        return booked
+
+    def _guess(self) -> Tokens:
+        """Of what no count tells."""
+        if self._completed:
+            return Tokens()
+        if self._broken:
+            return self.estimate(calls=self._broken)
+        worked = self._begun and bool(self.steps or self.output_chars)
+        return self.estimate(calls=max(1, self.turns)) if worked and not self._total else Tokens()
 
     def _before(self) -> Tokens:
         went_on = self.session_id == self.expected.session_id
@@ -246,10 +271,38 @@ class CodexReader(Reader):
             return self._total
         booked = Tokens()
         booked.add(self._before())
-        if self._begun and (self.steps or self.output_chars):
-            # The thread's count will hold the truth: what was estimated is not counted twice.
-            booked.add(self.estimate(calls=max(1, self.turns)))
+        if not self._broken:
+            # The thread's next count will hold it: what was estimated is not counted twice.
+            booked.add(self._guess())
         return booked
+
+
+def _recorded(codex_home: str, thread_id: str) -> tuple[Tokens | None, Tokens | None]:
+    """The tokens of the whole thread and of its last call, as its record file tells them."""
+    if not codex_home or not UUID.fullmatch(thread_id):
+        return None, None
+    files = sorted(Path(codex_home, "sessions").glob(f"*/*/*/rollout-*-{thread_id}.jsonl"))
+    if not files:
+        return None, None
+    with files[-1].open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - RECORD_TAIL_BYTES))
+        lines = file.read().split(b"\n")
+    for line in reversed(lines):
+        info = _token_count(line) if b'"token_count"' in line else None
+        if info:
+            last = info.get("last_token_usage")
+            return _tokens(info.get("total_token_usage") or {}), _tokens(last or {})
+    return None, None
+
+
+def _token_count(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        payload = orjson.loads(line)["payload"]
+        info = payload["info"] if payload["type"] == "token_count" else None
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return info if isinstance(info, dict) else None
 
 
 def _tokens(usage: Mapping[str, Any]) -> Tokens:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+
+import orjson
 
 from agents.adapters import fields
 from agents.adapters.base import Check, Code, ConfigClass, Event, Started, Usage
@@ -45,7 +48,10 @@ STDERR = (
 )
 ATTEMPT = re.compile(r"Attempt (\d+) failed(?: with status (\d{3}))?")
 MAX_ATTEMPTS = 3
-QUIET = re.compile(r"256-color support|Ripgrep is not available|^\[STARTUP\]|YOLO mode is enabled")
+QUIET = re.compile(
+    r"256-color support|Basic terminal detected|Ripgrep is not available|^\[STARTUP\]|"
+    r"YOLO mode is enabled"
+)
 
 
 class GeminiConfig(CliConfig):
@@ -83,28 +89,32 @@ class GeminiLocal(CliAdapter):
 
     def environment(self, config: CliConfig, place: Place) -> dict[str, str]:
         assert isinstance(config, GeminiConfig)
-        env = {
-            "GEMINI_CLI_NO_RELAUNCH": "true",  # a second process would not hear our signals
-            "GEMINI_CLI_SYSTEM_SETTINGS_PATH": self._settings(config, place),
-        }
+        self._settle(config, place)
+        # With a second process, the first would not hear our signals.
+        env = {"GEMINI_CLI_NO_RELAUNCH": "true"}
         if config.base_url:
             env["GOOGLE_GEMINI_BASE_URL"] = config.base_url
         return env
 
-    def _settings(self, config: GeminiConfig, place: Place) -> str:
-        """A settings file of this run's own, which outranks those of the folder."""
-        settings: dict[str, Any] = {
-            "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
-            "privacy": {"usageStatisticsEnabled": False},
-            "telemetry": {"enabled": False},
-        }
+    def _settle(self, config: GeminiConfig, place: Place) -> None:
+        """Write what has no switch and no variable into the settings of the agent's home."""
+        path = Path(place.home, ".gemini", "settings.json")
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        try:
+            found = orjson.loads(path.read_bytes())
+        except (OSError, orjson.JSONDecodeError):
+            found = {}
+        settings: dict[str, Any] = dict(found) if isinstance(found, dict) else {}
+        settings["general"] = {"disableAutoUpdate": True, "disableUpdateNag": True}
+        settings["privacy"] = {"usageStatisticsEnabled": False}
+        settings["telemetry"] = {"enabled": False}
+        settings["model"] = {"maxSessionTurns": config.max_turns_per_run or -1}
         if any(place.env.get(name) for name in KEYS):
             settings["security"] = {"auth": {"selectedType": "gemini-api-key"}}
-        if config.max_turns_per_run:
-            settings["model"] = {"maxSessionTurns": config.max_turns_per_run}
-        path = Path(place.run_dir, "gemini-settings.json")
-        path.write_text(dumps(settings))
-        return str(path)
+        if settings != found:
+            draft = path.with_name(f"settings.{os.getpid()}.{threading.get_ident()}")
+            draft.write_text(dumps(settings))
+            draft.replace(path)  # another run of this agent may be reading it
 
     def provider(self, config: CliConfig, env: Mapping[str, str]) -> tuple[str, bool]:
         base_url = env.get("GOOGLE_GEMINI_BASE_URL", "")
@@ -130,7 +140,7 @@ class GeminiLocal(CliAdapter):
 
 
 class GeminiReader(Reader):
-    overhead_tokens: ClassVar[int] = 8_000
+    overhead_tokens: ClassVar[int] = 12_000
 
     def __init__(self, expected: Expectation) -> None:
         super().__init__(expected)

@@ -16,6 +16,7 @@ from agents.adapters.base import Check, Code, ConfigClass, Event, Started, Usage
 from agents.adapters.cli import CliAdapter, CliConfig, Place, host_of
 from agents.adapters.cli_reader import (
     ANSI,
+    STDERR_TAIL_CHARS,
     Ending,
     Expectation,
     Reader,
@@ -45,10 +46,11 @@ STDERR = (
     phrase(r"^opencode run \[message|Invalid config|Config.*invalid", Code.CONFIG_INVALID),
 )
 REFUSED = re.compile(r"permission requested: (.+?); auto-rejecting")
-FAILED_CALL = re.compile(r"statusCode=?\"?:?\s*(\d{3})|level=ERROR.*?service=llm|stream error")
+LOGGED = re.compile(r"\blevel=(?:ERROR|WARN)\b.*?\bmessage=(\"(?:[^\"\\]|\\.)*\"|\S+)")
+LOGGED_ERROR = re.compile(r"\berror(?:\.error)?=\"((?:[^\"\\]|\\.)*)\"")
 MAX_UNKNOWN_STEPS = 3
-MAX_UNFINISHED_STEPS = 4
-MAX_FAILED_CALLS = 4
+MAX_UNFINISHED_STEPS = 2
+MAX_FAILED_CALLS = 3
 
 
 class OpenCodeConfig(CliConfig):
@@ -74,7 +76,9 @@ class OpenCodeLocal(CliAdapter):
 
     def arguments(self, config: CliConfig, place: Place, session_id: str) -> list[str]:
         assert isinstance(config, OpenCodeConfig)
-        line = ["run", "--format", "json", "--print-logs", "--log-level", "ERROR"]
+        # Without a title it has a model invent one, and counts that call nowhere.
+        line = ["run", "--format", "json", "--title", "Paperclip"]
+        line += ["--print-logs", "--log-level", "ERROR"]
         if config.model:
             own = config.base_url and "/" not in config.model
             line += ["--model", f"{OWN_PROVIDER}/{config.model}" if own else config.model]
@@ -101,12 +105,15 @@ class OpenCodeLocal(CliAdapter):
                     "models": {name: {}},
                 }
             }
-        return {
+        env = {
             "OPENCODE_CONFIG_CONTENT": dumps(settings),
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
             "OPENCODE_DISABLE_TERMINAL_TITLE": "1",
             "OPENCODE_DISABLE_CLAUDE_CODE": "1",
         }
+        if config.base_url:
+            env["OPENCODE_DISABLE_MODELS_FETCH"] = "1"  # the catalogue does not know this server
+        return env
 
     def provider(self, config: CliConfig, env: Mapping[str, str]) -> tuple[str, bool]:
         assert isinstance(config, OpenCodeConfig)
@@ -138,7 +145,7 @@ class OpenCodeLocal(CliAdapter):
 
 
 class OpenCodeReader(Reader):
-    overhead_tokens: ClassVar[int] = 9_000
+    overhead_tokens: ClassVar[int] = 8_000
 
     def __init__(self, expected: Expectation) -> None:
         super().__init__(expected)
@@ -161,7 +168,7 @@ class OpenCodeReader(Reader):
         part = said.get("part") or {}
         match kind:
             case "step_start":
-                self._step_start()
+                events += self._step_start()
             case "text":
                 self.answer = str(part.get("text") or "")
                 events += self.say(self.answer + "\n")
@@ -180,28 +187,42 @@ class OpenCodeReader(Reader):
         plain = ANSI.sub("", text)
         if refused := REFUSED.search(plain):
             self.denied.append(refused[1][:300])
-        if found := FAILED_CALL.search(plain):
-            self._failed_calls += 1
-            if self._failed_calls >= MAX_FAILED_CALLS and self.give_up is None:
-                code = classify(plain, status=int(found[1]) if found[1] else None)
-                self.give_up = Ending(
-                    Code.PROVIDER_OVERLOADED if code is Code.EXIT_NONZERO else code,
-                    f"The provider failed {self._failed_calls} times in a row.",
-                )
-        return super().error_line(text)
+        logged = LOGGED.search(plain)
+        if logged is None:
+            return super().error_line(text)
+        if "models.dev" in plain:
+            return []  # its catalogue of prices, which it can do without
+        why = LOGGED_ERROR.search(plain)
+        message = f"{logged[1].strip(chr(34))}: {why[1][:300]}" if why else logged[1].strip('"')
+        self.stderr = f"{self.stderr}{message}\n"[-STDERR_TAIL_CHARS:]
+        if "stream error" in logged[1]:
+            self._call_failed(why[1] if why else message)
+        return self.note(message)
 
-    def _step_start(self) -> None:
-        self.turns += 1
-        self.steps += 1
-        self._step_chars = self.output_chars
+    def _call_failed(self, why: str) -> None:
+        """It repeats a failed call for ever, and says so in its log only."""
+        self._failed_calls += 1
+        if self._failed_calls >= MAX_FAILED_CALLS and self.give_up is None:
+            self.give_up = Ending(
+                classify(why, default=Code.PROVIDER_OVERLOADED),
+                f"The provider failed {self._failed_calls} times in a row: {why[:300]}",
+            )
+
+    def _step_start(self) -> list[Event]:
+        events: list[Event] = []
         if self._running:
+            events.append(self.book(self._guess(), source="estimated"))
             self._unfinished += 1
             if self._unfinished >= MAX_UNFINISHED_STEPS:
                 self.give_up = Ending(
                     Code.STREAM_BROKEN,
                     f"The provider broke off its answer {self._unfinished} times in a row.",
                 )
-        self._running = True
+        self.turns += 1
+        self.steps += 1
+        self._step_chars = self.output_chars
+        self._running = self.give_up is None
+        return events
 
     def _tool(self, part: dict[str, Any]) -> list[Event]:
         state = part.get("state") or {}
