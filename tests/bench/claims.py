@@ -135,7 +135,9 @@ def bench() -> Table:
     with tempfile.TemporaryDirectory(prefix="paperclip-bench-") as folder:
         os.chmod(folder, 0o755)
         data = Path(folder) / "data"
-        os.environ.update(environment(data, free_port()))
+        os.environ.update(
+            environment(data, free_port()), DJANGO_SETTINGS_MODULE="paperclip.settings"
+        )
         import django
 
         django.setup()

@@ -98,7 +98,7 @@ def world(*, agents: int = 1, runs_per_agent: int = 100, **env: str) -> Iterator
         os.chmod(folder, 0o755)  # the database runs as an ordinary user
         data = Path(folder) / "data"
         instance = Instance(data, **env)
-        os.environ.update(instance.env)
+        os.environ.update(instance.env, DJANGO_SETTINGS_MODULE="paperclip.settings")
         instance.start()
         try:
             with mock_server() as mock_port:
