@@ -32,8 +32,8 @@ from agents.adapters.base import (
 
 LABEL = "[Simulated] "
 ASKS_ONE_IN = 6
-WORD_SECONDS = 0.045  # at pace 1
-STEP_SECONDS = 0.9
+WORD_SECONDS = 0.07  # at pace 1
+STEP_SECONDS = 1.5
 
 
 class DemoConfig(Config):

@@ -72,7 +72,7 @@ BY_PHRASE: tuple[tuple[re.Pattern[str], Code], ...] = (
         Code.QUOTA_EXHAUSTED,
     ),
     (
-        re.compile(r"\bmodel\b.{0,120}(?:not found|does not exist|not exist|unknown)", re.I | re.S),
+        re.compile(r"unknown model|\bmodel\b.{0,120}(?:not found|not exist)", re.I | re.S),
         Code.MODEL_NOT_FOUND,
     ),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -35,7 +36,11 @@ OBJECTIONS: tuple[tuple[tuple[str, ...], Quirk], ...] = (
     (("stream_options", "include_usage"), "no_stream_options"),
     (("max_completion_tokens",), "max_completion_tokens"),
     (("temperature",), "no_temperature"),
-    (("tools", "tool_choice", "tool use", "function calling"), "no_tools"),
+    (("tools", "tool_choice", "tool choice", "tool use", "function calling"), "no_tools"),
+)
+# A complaint about a value is not one about the parameter: "temperature must be below 1".
+UNKNOWN_HERE = re.compile(
+    r"support|requires|unknown|unrecogni|unexpected|extra (?:input|field)|not (?:permitted|allowed)"
 )
 
 
@@ -167,6 +172,8 @@ class Line:
         ):
             return False
         text = f"{error.message} {error.detail.get('body', '')}".lower()
+        if not UNKNOWN_HERE.search(text):
+            return False
         for words, quirk in OBJECTIONS:
             if quirk not in self.remembered and any(word in text for word in words):
                 self.remembered.add(quirk)

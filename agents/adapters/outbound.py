@@ -347,6 +347,7 @@ class Clients:
         self._loops: weakref.WeakKeyDictionary[
             asyncio.AbstractEventLoop, dict[str, tuple[httpx.AsyncClient, PinnedTransport]]
         ] = weakref.WeakKeyDictionary()
+        self._closing: set[asyncio.Task[None]] = set()
 
     def get(self, profile: str) -> httpx.AsyncClient:
         """The client of `profile` (base URL and key, in any spelling) in the running loop."""
@@ -357,11 +358,12 @@ class Clients:
         clients[profile] = clients.pop(profile)  # the most recently used one is last
         return clients[profile][0]
 
-    @staticmethod
-    def _make_room(clients: dict[str, tuple[httpx.AsyncClient, PinnedTransport]]) -> None:
+    def _make_room(self, clients: dict[str, tuple[httpx.AsyncClient, PinnedTransport]]) -> None:
         idle = [name for name, (_, transport) in clients.items() if not transport.active]
         for name in idle[: max(0, len(clients) - MAX_CLIENTS + 1)]:
-            del clients[name]  # its idle connections end with it
+            task = asyncio.get_running_loop().create_task(clients.pop(name)[0].aclose())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     async def aclose(self) -> None:
         """Close what belongs to the running loop."""

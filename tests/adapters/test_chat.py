@@ -296,6 +296,16 @@ def test_a_model_that_refuses_tools_is_asked_without_and_remembered(
         assert len(mock_llm.state.posts) == expected
 
 
+@BOTH
+def test_a_complaint_about_a_tools_schema_does_not_take_the_tools_away(
+    kind: str, mock_llm: Served
+) -> None:
+    played = run(kind, mock_llm, "status=400;msg=Invalid schema in tools[0]")
+    assert played.error is not None
+    assert played.error.code is Code.BAD_REQUEST
+    assert len(mock_llm.state.posts) == 1
+
+
 @pytest.mark.parametrize("key", ["stream_options", "max_tokens", "temperature"])
 def test_what_a_server_does_not_know_is_left_out(key: str, mock_llm: Served) -> None:
     played = run("openai", mock_llm, f"refuse={key}", model=f"picky-{key}", temperature=0.5)
