@@ -129,6 +129,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "paperclip.shell.frame",
             ],
         },
     },
@@ -218,14 +219,16 @@ Q_CLUSTER: dict[str, Any] = {
         # Each worker of this cluster carries one shift, for hours.
         "dispatch": {
             "workers": SHIFTS,
-            "queue_limit": 1,
+            "queue_limit": SHIFTS or 1,
             # A shift ends by itself; a time-out would cut live runs.
             "timeout": None,
             # Longer than any shift. A bell that is lost rings again by the minute's schedule.
             "retry": 86_400,
-            "recycle": 1,
-            # Only the cluster that carries a schedule's name may fire it.
-            "scheduler": True,
+            # Not 1: at a stop somebody must be left to take the bells that wait in memory, or the
+            # cluster waits for ever for its own queue.
+            "recycle": 20,
+            # The default cluster fires the schedules.
+            "scheduler": False,
         },
     },
 }
@@ -335,7 +338,7 @@ LOGGING: dict[str, Any] = {
     "handlers": {
         "stderr": {"class": "logging.StreamHandler", "stream": sys.stderr, "formatter": "line"}
     },
-    "root": {"handlers": ["stderr"], "level": env.str("PAPERCLIP_LOG_LEVEL", "INFO")},
+    "root": {"handlers": ["stderr"], "level": env.str("PAPERCLIP_LOG_LEVEL", "WARNING")},
     "loggers": {
         "django.request": {"level": "ERROR"},
         "django-q": {"level": "WARNING"},
