@@ -6,6 +6,7 @@ Not here: how the rows of a run come to be (`engine/journal.py`), who is told (`
 from __future__ import annotations
 
 import json
+import math
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,18 +53,16 @@ def clean_data(value: Any, depth: int = 0) -> Any:
         return {clean(str(k)): clean_data(v, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [clean_data(item, depth + 1) for item in value]
-    if value is None or isinstance(value, bool | int | float):
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or (isinstance(value, int) and abs(value) < 2**63):
         return value
     return clean(str(value))
 
 
 def to_json(value: Mapping[str, Any]) -> str:
     """A mapping as JSON that jsonb accepts."""
-    tidy = clean_data(value)
-    try:
-        return orjson.dumps(tidy).decode()
-    except (TypeError, orjson.JSONEncodeError):  # an integer beyond 64 bits
-        return json.dumps(tidy, allow_nan=False, default=str)
+    return orjson.dumps(clean_data(value)).decode()
 
 
 def pieces(text: str) -> list[str]:
@@ -138,28 +137,26 @@ def tail(run: HeartbeatRun, *, limit: int = PAGE) -> list[RunEvent]:
 
 
 def log(run: HeartbeatRun, *, offset: int = 0, limit_bytes: int = 65_536) -> tuple[str, int, bool]:
-    """Plain text of a run from byte `offset` of its UTF-8 on: text, next offset, whether it ends.
+    """Plain text of a run from byte `offset` of its UTF-8 on: the text, the next offset, and
+    whether this was all that there is so far.
 
-    Cut at character borders. Reads no more of the run than it must to find the place.
+    Cut at character borders; `limit_bytes` is four at least.
     """
     parts: list[bytes] = []
-    at, wanted = 0, offset + limit_bytes
-    after = 0
-    while at < wanted:
+    at, after, wanted = 0, 0, offset + max(4, limit_bytes)
+    more = True
+    while more and at < wanted:
         page = read(run, after_seq=after)
+        more = len(page) == PAGE
         for event in page:
             line = as_text(event).encode()
             if at + len(line) > offset:
                 parts.append(line[max(0, offset - at) : max(0, wanted - at)])
             at += len(line)
             after = event.seq
-            if at >= wanted:
-                break
-        if len(page) < PAGE:
-            break
-    chunk = b"".join(parts)
-    text = chunk.decode("utf-8", "ignore")
-    return text, offset + len(text.encode()), at <= offset + len(chunk)
+    text = b"".join(parts).decode("utf-8", "ignore")
+    following = offset + len(text.encode())
+    return text, following, not more and following >= at
 
 
 def as_text(event: RunEvent) -> str:
