@@ -288,6 +288,8 @@ class CliRun:
             calls = attempt.reader.calls
             plan = plan.afresh(f"{self.adapter.label} does not know the old one any more")
         kept = cli_session.keep(plan, attempt.reader, cwd=place.cwd, mark=mark, now=time.time())
+        if kept:
+            kept["note"] = self._hide(kept["note"])
         yield self._concluded(attempt, ending, kept, version)
 
     async def _attempt(
