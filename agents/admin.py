@@ -1,0 +1,233 @@
+"""The data fixers' admin of agents, runs and workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from agents import roster, runs
+from agents.adapters import failures
+from agents.models import Agent, AgentKey, Beacon, HeartbeatRun, Hold, RunEvent, Worker
+from companies.activity import Actor
+from companies.admin import Editable, Readable, actor, each
+
+_MASKED = ("env", "headers")  # whatever stands there may be a secret in plain text
+
+
+class Holds(admin.TabularInline):
+    model = Hold
+    fields = readonly_fields = ("reason", "note", "created_by", "created_at")
+    extra = 0
+    can_delete = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).select_related("created_by")
+
+
+@admin.register(Agent)
+class Agents(Editable):
+    list_display = (
+        "name",
+        "company",
+        "role",
+        "adapter_type",
+        "status",
+        "error_code",
+        "heartbeat_enabled",
+        "created_at",
+    )
+    list_filter = ("status", "adapter_type", "heartbeat_enabled")
+    list_select_related = ("company",)
+    search_fields = ("name", "slug", "company__name", "=company__issue_prefix", "id")
+    date_hierarchy = "created_at"
+    fields = (
+        "company",
+        "number",
+        "slug",
+        "name",
+        "title",
+        "role",
+        "capabilities",
+        "instructions",
+        "on_finish",
+        "can_hire",
+        "reports_to",
+        "status",
+        "error_code",
+        "adapter_type",
+        "configuration",
+        "heartbeat_enabled",
+        "interval_seconds",
+        "cron",
+        "timezone",
+        "wake_on_demand",
+        "max_concurrent_runs",
+        "max_daily_runs",
+        "max_daily_cost_micros",
+        "next_beat_at",
+        "last_beat_at",
+        "version",
+        "created_at",
+        "updated_at",
+    )
+    readonly_fields = (
+        "company",
+        "number",
+        "slug",
+        "reports_to",
+        "status",
+        "error_code",
+        "adapter_type",
+        "configuration",
+        "next_beat_at",
+        "last_beat_at",
+        "version",
+        "created_at",
+        "updated_at",
+    )
+    inlines = (Holds,)
+    actions = ("pause", "resume", "clear_error")
+
+    @admin.display(description="Adapter configuration")
+    def configuration(self, agent: Agent) -> SafeString:
+        """The configuration without anything that may be a secret."""
+        shown = {
+            key: dict.fromkeys(value, "•••")
+            if key in _MASKED and isinstance(value, dict)
+            else value
+            for key, value in agent.adapter_config.items()
+        }
+        return format_html("<pre>{}</pre>", failures.redact(json.dumps(shown, indent=2)))
+
+    def change(self, obj: Agent, changes: Mapping[str, Any], by: Actor) -> None:
+        roster.update(agent=obj, changes=changes, actor=by)
+
+    @admin.action(description="Pause", permissions=["change"])
+    def pause(self, request: HttpRequest, rows: QuerySet[Agent]) -> None:
+        by = actor(request)
+        each(self, request, rows, lambda row: roster.pause(agent=row, actor=by), "paused")
+
+    @admin.action(description="Resume", permissions=["change"])
+    def resume(self, request: HttpRequest, rows: QuerySet[Agent]) -> None:
+        by = actor(request)
+        each(self, request, rows, lambda row: roster.resume(agent=row, actor=by), "resumed")
+
+    @admin.action(description="Clear the last error", permissions=["change"])
+    def clear_error(self, request: HttpRequest, rows: QuerySet[Agent]) -> None:
+        by = actor(request)
+        each(self, request, rows, lambda row: roster.clear_error(agent=row, actor=by), "cleared")
+
+
+@admin.register(Hold)
+class HoldList(Readable):
+    list_display = ("agent", "company", "reason", "note", "created_by", "created_at")
+    list_filter = ("reason",)
+    list_select_related = ("agent", "company", "created_by")
+    search_fields = ("agent__name", "company__name", "note")
+    date_hierarchy = "created_at"
+    ordering = ("-created_at", "-id")
+
+
+@admin.register(AgentKey)
+class AgentKeys(Readable):
+    list_display = (
+        "name",
+        "agent",
+        "company",
+        "lookup",
+        "expires_at",
+        "revoked_at",
+        "last_used_at",
+    )
+    list_select_related = ("agent", "company")
+    search_fields = ("name", "agent__name", "company__name", "=lookup")
+    date_hierarchy = "created_at"
+    exclude = ("digest",)
+
+
+@admin.register(Worker)
+class Workers(Readable):
+    list_display = (
+        "instance",
+        "slot",
+        "pid",
+        "running",
+        "capacity",
+        "draining",
+        "started_at",
+        "lease_expires_at",
+    )
+    list_filter = ("draining",)
+    search_fields = ("instance", "id")
+    date_hierarchy = "started_at"
+
+
+@admin.register(Beacon)
+class Beacons(Readable):
+    list_display = ("name", "beat_at")
+    search_fields = ("name",)
+
+
+@admin.register(HeartbeatRun)
+class Runs(Readable):
+    list_display = (
+        "id",
+        "company",
+        "agent",
+        "issue",
+        "status",
+        "code",
+        "reason",
+        "created_at",
+        "started_at",
+        "finished_at",
+    )
+    list_filter = ("status", "source", "adapter_type")
+    list_select_related = ("company", "agent", "issue")
+    search_fields = ("=id", "=issue__identifier", "=agent__slug", "=code")
+    date_hierarchy = "created_at"
+    ordering = ("-created_at", "-id")
+    exclude = ("token_digest",)
+    actions = ("cancel", "retry")
+
+    @admin.action(description="Cancel", permissions=["view"])
+    def cancel(self, request: HttpRequest, rows: QuerySet[HeartbeatRun]) -> None:
+        by, now = actor(request), timezone.now()
+        each(
+            self,
+            request,
+            rows,
+            lambda row: runs.cancel(run=row, actor=by, reason="cancelled in the admin", now=now),
+            "cancelled or asked to stop",
+        )
+
+    @admin.action(description="Run again", permissions=["view"])
+    def retry(self, request: HttpRequest, rows: QuerySet[HeartbeatRun]) -> None:
+        by = actor(request)
+        each(self, request, rows, lambda row: runs.retry(run=row, actor=by), "queued again")
+
+
+@admin.register(RunEvent)
+class RunEvents(Readable):
+    """Output by run: search for a run's id."""
+
+    list_display = ("run_id", "seq", "kind", "excerpt", "at")
+    list_filter = ("kind",)
+    search_fields = ("=run_id",)
+    date_hierarchy = "run_created_at"
+    ordering = ("-run_created_at", "run_id", "seq")
+
+    @admin.display(description="Text")
+    def excerpt(self, event: RunEvent) -> str:
+        return event.text[:120]

@@ -1,0 +1,119 @@
+"""The data fixers' admin of money: the ledger is read-only, corrections are bookings."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from billing.models import Budget, BudgetIncident, CostEvent, ModelPrice, Reservation, Spend
+from companies.admin import Readable
+
+
+@admin.register(CostEvent)
+class CostEvents(Readable):
+    list_display = (
+        "occurred_at",
+        "company",
+        "agent",
+        "provider",
+        "model",
+        "input_tokens",
+        "output_tokens",
+        "cost_micros",
+        "cost_status",
+    )
+    list_filter = ("cost_status", "billing_type")
+    list_select_related = ("company", "agent")
+    search_fields = ("=run_id", "=issue_id", "=model", "=agent__slug", "=company__issue_prefix")
+    date_hierarchy = "occurred_at"
+    ordering = ("-occurred_at", "-id")
+
+
+@admin.register(ModelPrice)
+class ModelPrices(Readable):
+    list_display = (
+        "model",
+        "provider",
+        "company",
+        "input_pico",
+        "output_pico",
+        "cache_read_pico",
+        "effective_at",
+    )
+    list_select_related = ("company",)
+    search_fields = ("model", "provider", "company__name")
+    date_hierarchy = "effective_at"
+
+
+@admin.register(Budget)
+class Budgets(Readable):
+    list_display = (
+        "company",
+        "scope",
+        "scope_id",
+        "window",
+        "limit_micros",
+        "warn_percent",
+        "is_hard",
+        "updated_at",
+    )
+    list_filter = ("scope", "window", "is_hard")
+    list_select_related = ("company",)
+    search_fields = ("company__name", "=scope_id")
+    date_hierarchy = "created_at"
+
+
+@admin.register(BudgetIncident)
+class BudgetIncidents(Readable):
+    list_display = (
+        "created_at",
+        "company",
+        "budget",
+        "percent",
+        "spent_micros",
+        "limit_micros",
+        "state",
+        "resolution",
+    )
+    list_filter = ("state", "resolution")
+    list_select_related = ("company", "budget")
+    search_fields = ("company__name", "decided_by")
+    date_hierarchy = "created_at"
+    ordering = ("-created_at", "-id")
+
+
+@admin.register(Reservation)
+class Reservations(Readable):
+    list_display = (
+        "granted_at",
+        "company",
+        "agent",
+        "kind",
+        "state",
+        "granted_micros",
+        "open_micros",
+        "settled_micros",
+    )
+    list_filter = ("state", "kind")
+    list_select_related = ("company", "agent")
+    search_fields = ("=run_id", "=agent__slug", "=company__issue_prefix")
+    date_hierarchy = "granted_at"
+    ordering = ("-granted_at", "-id")
+
+
+@admin.register(Spend)
+class Spends(Readable):
+    list_display = (
+        "company",
+        "scope",
+        "scope_id",
+        "window",
+        "period_start",
+        "spent_micros",
+        "reserved_micros",
+        "limit_micros",
+        "unpriced_events",
+    )
+    list_filter = ("scope", "window")
+    list_select_related = ("company",)
+    search_fields = ("company__name", "=scope_id")
+    date_hierarchy = "period_start"
