@@ -7,7 +7,7 @@ from typing import Annotated
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from ninja import Query, Router
+from ninja import Router
 from pydantic import Field
 
 from agents import output, runs, shapes
@@ -39,7 +39,7 @@ def list_runs(
     company: str,
     agentId: uuid.UUID | None = None,
     issueId: uuid.UUID | None = None,
-    status: Annotated[str, Query(max_length=20)] = "",
+    status: Annotated[wire.Text, Field(max_length=20)] = "",
     limit: wire.Limit = wire.DEFAULT_PAGE,
     cursor: wire.Cursor | None = None,
 ) -> HttpResponse:
@@ -91,8 +91,8 @@ def get_run(request: HttpRequest, run_id: uuid.UUID) -> HttpResponse:
 def get_events(
     request: HttpRequest,
     run_id: uuid.UUID,
-    afterSeq: Annotated[int, Query(ge=0, le=wire.INT4)] = 0,
-    limit: Annotated[int, Query(ge=1, le=MAX_EVENTS)] = 200,
+    afterSeq: Annotated[int, Field(ge=0, le=wire.INT4)] = 0,
+    limit: Annotated[int, Field(ge=1, le=MAX_EVENTS)] = 200,
 ) -> HttpResponse:
     run = find(request, run_id)
     return wire.answer(
@@ -104,8 +104,8 @@ def get_events(
 def get_log(
     request: HttpRequest,
     run_id: uuid.UUID,
-    offset: Annotated[int, Query(ge=0, le=wire.INT4)] = 0,
-    limitBytes: Annotated[int, Query(ge=1, le=MAX_LOG_BYTES)] = 256_000,
+    offset: Annotated[int, Field(ge=0, le=wire.INT4)] = 0,
+    limitBytes: Annotated[int, Field(ge=1, le=MAX_LOG_BYTES)] = 256_000,
 ) -> HttpResponse:
     """`content` holds one JSON object a line; go on with `nextOffset`, absent at the end."""
     run = find(request, run_id)

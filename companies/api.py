@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from ninja import Query, Router
+from ninja import Router
 from pydantic import Field
 
 from companies import access, goals, operator_keys, shapes, tenancy, wire
@@ -174,7 +174,7 @@ def list_activity(
     request: HttpRequest,
     company: str,
     agentId: uuid.UUID | None = None,
-    entityType: Annotated[wire.Text, Query(max_length=30)] = "",
+    entityType: Annotated[wire.Text, Field(max_length=30)] = "",
     entityId: uuid.UUID | None = None,
     limit: wire.Limit = wire.DEFAULT_PAGE,
     cursor: wire.Cursor | None = None,

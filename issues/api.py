@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from ninja import Query, Router
+from ninja import Router
 from pydantic import Field
 
 from agents import shapes as run_shapes
@@ -100,14 +100,14 @@ def find(request: HttpRequest, ref: str, action: access.Action | None = "view") 
 def list_issues(
     request: HttpRequest,
     company: str,
-    status: Annotated[str, Query(max_length=100)] = "",
-    priority: Annotated[str, Query(max_length=40)] = "",
+    status: Annotated[wire.Text, Field(max_length=100)] = "",
+    priority: Annotated[wire.Text, Field(max_length=40)] = "",
     assigneeAgentId: uuid.UUID | None = None,
     assigneeUserId: uuid.UUID | Literal["me"] | None = None,
     projectId: uuid.UUID | None = None,
     goalId: uuid.UUID | None = None,
     parentId: uuid.UUID | None = None,
-    q: Annotated[wire.Text, Query(max_length=200)] = "",
+    q: Annotated[wire.Text, Field(max_length=200)] = "",
     archived: bool = False,
     sort: Literal["created", "updated", "priority"] = "created",
     limit: wire.Limit = wire.DEFAULT_PAGE,
@@ -143,8 +143,8 @@ def list_issues(
 def count_issues(
     request: HttpRequest,
     company: str,
-    status: Annotated[str, Query(max_length=100)] = "",
-    q: Annotated[wire.Text, Query(max_length=200)] = "",
+    status: Annotated[wire.Text, Field(max_length=100)] = "",
+    q: Annotated[wire.Text, Field(max_length=200)] = "",
 ) -> HttpResponse:
     found = wire.company(request, company)
     rows = _filtered(found, status, "", q, False).order_by()

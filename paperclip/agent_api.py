@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from ninja import Query, Router
+from ninja import Router
 from pydantic import Field
 
 from agents import roster, shapes, wakes
@@ -264,7 +264,7 @@ def invoke_heartbeat(
     request: HttpRequest,
     agent: str,
     body: Nothing | None = None,
-    companyId: Annotated[uuid.UUID | None, Query()] = None,
+    companyId: uuid.UUID | None = None,
 ) -> HttpResponse:
     return wire.answer(_wake(request, agent, Wakeup()), 202)
 

@@ -187,7 +187,7 @@ LEFT_OUT = (
 
 
 @csrf_exempt
-def not_supported(request: HttpRequest, **_: str) -> HttpResponse:
+def not_supported(request: HttpRequest) -> HttpResponse:
     return wire.refusal(404, "not_supported", "This server does not offer that.")
 
 
@@ -204,7 +204,7 @@ def _in_json(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
         response = view(request, *args, **kwargs)
         if response.status_code != 405:
             return response
-        allowed = response["Allow"]
+        allowed = ", ".join(sorted(response["Allow"].split(", ")))
         response = wire.refusal(405, "method_not_allowed", f"Allowed here: {allowed}.")
         response["Allow"] = allowed
         return response
@@ -221,7 +221,7 @@ def urls() -> tuple[list[URLPattern], str, str]:
         if isinstance(p, URLPattern) and p.name != "api-root"
     ]
     root = [p for p in patterns if isinstance(p, URLPattern) and p.name == "api-root"]
-    left_out = rf"^(companies/[^/]+/|issues/[^/]+/|agents/[^/]+/)?({LEFT_OUT})(/.*)?$"
+    left_out = rf"^(?:companies/[^/]+/|issues/[^/]+/|agents/[^/]+/)?(?:{LEFT_OUT})(?:/.*)?$"
     return (
         [
             *wrapped,

@@ -9,7 +9,7 @@ from django.db.models import Count, Q
 from django.db.models.functions import TruncDate
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from ninja import Query, Router
+from ninja import Router
 from pydantic import Field
 
 from agents.models import Agent, HeartbeatRun, Hold
@@ -77,7 +77,7 @@ def sidebar_badges(request: HttpRequest, company: str) -> HttpResponse:
 def search(
     request: HttpRequest,
     company: str,
-    q: Annotated[wire.Text, Query(max_length=200)] = "",
+    q: Annotated[wire.Text, Field(max_length=200)] = "",
     limit: Annotated[int, Field(ge=1, le=50)] = 20,
 ) -> HttpResponse:
     """Matches words anywhere in titles, names and comments; the best kind of match first."""

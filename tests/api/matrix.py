@@ -1,0 +1,189 @@
+"""Who may call what: one row a route, one column a kind of caller.
+
+A cell is the status of a call that is right in every other way. Columns: nobody, a stranger
+(owner of another company), a stranger's agent, viewer, operator, owner, agent (its key), run (its
+token). A new route without a row fails `test_matrix.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+COLUMNS = ("nobody", "stranger", "spy", "viewer", "operator", "owner", "agent", "run")
+
+
+class Row(NamedTuple):
+    """`cells` follows COLUMNS. `path` and `body` name objects of the story in braces."""
+
+    cells: tuple[int, ...]
+    path: str
+    body: Any = None
+
+
+def _row(*cells: int, path: str, body: Any = None) -> Row:
+    assert len(cells) == len(COLUMNS)
+    return Row(cells, path, body)
+
+
+def everyone_reads(path: str) -> Row:
+    """Inside the company all may look; outside there is nothing to see."""
+    return _row(401, 404, 404, 200, 200, 200, 200, 200, path=path)
+
+
+def operators_write(path: str, body: Any = None, ok: int = 200) -> Row:
+    return _row(401, 404, 404, 403, ok, ok, 403, 403, path=path, body=body)
+
+
+def owners_write(path: str, body: Any = None, ok: int = 200) -> Row:
+    return _row(401, 404, 404, 403, 403, ok, 403, 403, path=path, body=body)
+
+
+def all_but_viewers(path: str, body: Any = None, ok: int = 200) -> Row:
+    """Operators and the company's own agents."""
+    return _row(401, 404, 404, 403, ok, ok, ok, ok, path=path, body=body)
+
+
+def people_about_themselves(path: str, body: Any = None, ok: int = 200) -> Row:
+    return _row(401, ok, 403, ok, ok, ok, 403, 403, path=path, body=body)
+
+
+def agents_about_themselves(path: str) -> Row:
+    return _row(401, 403, 200, 403, 403, 403, 200, 200, path=path)
+
+
+def anybody(path: str) -> Row:
+    return _row(200, 200, 200, 200, 200, 200, 200, 200, path=path)
+
+
+C = "/companies/{company}"
+ISSUE = "/issues/{issue}"
+A = "/agents/{agent}"
+R = "/heartbeat-runs/{run}"
+QUESTION = {"kind": "ask_user_questions", "payload": {"question": "Round or square?"}}
+YES = {"kind": "request_confirmation", "payload": {"prompt": "Melt it?"}}
+COST = {"agentId": "{agent}", "provider": "x", "model": "y", "costCents": 1}
+
+MATRIX: dict[str, Row] = {
+    "GET /health": anybody("/health"),
+    "GET /health/ready": anybody("/health/ready"),
+    # companies
+    "GET /companies": _row(401, 200, 200, 200, 200, 200, 200, 200, path="/companies"),
+    "POST /companies": people_about_themselves("/companies", {"name": "Second"}, 201),
+    "GET /companies/stats": _row(401, 200, 200, 200, 200, 200, 200, 200, path="/companies/stats"),
+    "GET /companies/{company}": everyone_reads(C),
+    "PATCH /companies/{company}": owners_write(C, {"description": "x"}),
+    "POST /companies/{company}/archive": owners_write(f"{C}/archive"),
+    "GET /companies/{company}/members": everyone_reads(f"{C}/members"),
+    "GET /companies/{company}/activity": everyone_reads(f"{C}/activity"),
+    "GET /companies/{company}/dashboard": everyone_reads(f"{C}/dashboard"),
+    "GET /companies/{company}/sidebar-badges": everyone_reads(f"{C}/sidebar-badges"),
+    "GET /companies/{company}/search": everyone_reads(f"{C}/search?q=anvil"),
+    "GET /companies/{company}/org": everyone_reads(f"{C}/org"),
+    "GET /companies/{company}/goals": everyone_reads(f"{C}/goals"),
+    "POST /companies/{company}/goals": operators_write(f"{C}/goals", {"title": "More"}, 201),
+    "GET /goals/{goal_id}": everyone_reads("/goals/{goal}"),
+    "PATCH /goals/{goal_id}": operators_write("/goals/{goal}", {"title": "Most"}),
+    "DELETE /goals/{goal_id}": operators_write("/goals/{goal}"),
+    "GET /companies/{company}/projects": everyone_reads(f"{C}/projects"),
+    "POST /companies/{company}/projects": operators_write(f"{C}/projects", {"name": "P"}, 201),
+    "GET /projects/{project_id}": everyone_reads("/projects/{project}"),
+    "PATCH /projects/{project_id}": operators_write("/projects/{project}", {"name": "Q"}),
+    "DELETE /projects/{project_id}": operators_write("/projects/{project}"),
+    # a person's own
+    "GET /auth/get-session": people_about_themselves("/auth/get-session"),
+    "GET /board-api-keys": people_about_themselves("/board-api-keys"),
+    "POST /board-api-keys": people_about_themselves("/board-api-keys", {"name": "k"}, 201),
+    "DELETE /board-api-keys/{key_id}": _row(
+        401, 404, 403, 404, 404, 200, 403, 403, path="/board-api-keys/{olgas_key}"
+    ),
+    # agents
+    "GET /companies/{company}/agents": everyone_reads(f"{C}/agents"),
+    "POST /companies/{company}/agents": operators_write(
+        f"{C}/agents", {"name": "Cy", "adapterType": "demo"}, 201
+    ),
+    "POST /companies/{company}/agent-hires": operators_write(
+        f"{C}/agent-hires", {"name": "Cy", "adapterType": "demo"}, 201
+    ),
+    "GET /agents/me": agents_about_themselves("/agents/me"),
+    "GET /agents/me/inbox-lite": agents_about_themselves("/agents/me/inbox-lite"),
+    "GET /agents/{agent}": everyone_reads(A),
+    "PATCH /agents/{agent}": operators_write(A, {"title": "Smith"}),
+    "POST /agents/{agent}/pause": operators_write(f"{A}/pause"),
+    "POST /agents/{agent}/resume": operators_write(f"{A}/resume"),
+    "POST /agents/{agent}/clear-error": operators_write(f"{A}/clear-error"),
+    "POST /agents/{agent}/terminate": owners_write(f"{A}/terminate"),
+    "POST /agents/{agent}/wakeup": all_but_viewers(f"{A}/wakeup", {}, 202),
+    "POST /agents/{agent}/heartbeat/invoke": all_but_viewers(f"{A}/heartbeat/invoke", {}, 202),
+    "GET /agents/{agent}/keys": owners_write(f"{A}/keys"),
+    "POST /agents/{agent}/keys": owners_write(f"{A}/keys", {"name": "k"}, 201),
+    "DELETE /agents/{agent}/keys/{key_id}": owners_write(A + "/keys/{adas_key}"),
+    "PATCH /agents/{agent}/budgets": owners_write(f"{A}/budgets", {"budgetMonthlyCents": 500}),
+    # runs
+    "GET /companies/{company}/heartbeat-runs": everyone_reads(f"{C}/heartbeat-runs"),
+    "GET /companies/{company}/live-runs": everyone_reads(f"{C}/live-runs"),
+    "GET /heartbeat-runs/{run_id}": everyone_reads(R),
+    "GET /heartbeat-runs/{run_id}/events": everyone_reads(f"{R}/events"),
+    "GET /heartbeat-runs/{run_id}/log": everyone_reads(f"{R}/log"),
+    "POST /heartbeat-runs/{run_id}/cancel": operators_write(f"{R}/cancel"),
+    # issues
+    "GET /companies/{company}/issues": everyone_reads(f"{C}/issues"),
+    "POST /companies/{company}/issues": all_but_viewers(f"{C}/issues", {"title": "New"}, 201),
+    "GET /companies/{company}/issues/count": everyone_reads(f"{C}/issues/count"),
+    "GET /issues/{issue}": everyone_reads(ISSUE),
+    "PATCH /issues/{issue}": all_but_viewers(ISSUE, {"title": "Newer"}),
+    "GET /issues/{issue}/children": everyone_reads(f"{ISSUE}/children"),
+    "POST /issues/{issue}/children": all_but_viewers(f"{ISSUE}/children", {"title": "Child"}, 201),
+    "GET /issues/{issue}/heartbeat-context": everyone_reads(f"{ISSUE}/heartbeat-context"),
+    "GET /issues/{issue}/activity": everyone_reads(f"{ISSUE}/activity"),
+    "GET /issues/{issue}/cost-summary": everyone_reads(f"{ISSUE}/cost-summary"),
+    "GET /issues/{issue}/runs": everyone_reads(f"{ISSUE}/runs"),
+    "GET /issues/{issue}/live-runs": everyone_reads(f"{ISSUE}/live-runs"),
+    "GET /issues/{issue}/active-run": everyone_reads(f"{ISSUE}/active-run"),
+    "POST /issues/{issue}/checkout": all_but_viewers(f"{ISSUE}/checkout", {"agentId": "{agent}"}),
+    "POST /issues/{issue}/release": all_but_viewers(f"{ISSUE}/release", {}),
+    "POST /issues/{issue}/admin/force-release": operators_write(f"{ISSUE}/admin/force-release", {}),
+    # the thread
+    "GET /issues/{issue}/comments": everyone_reads(f"{ISSUE}/comments"),
+    "POST /issues/{issue}/comments": all_but_viewers(f"{ISSUE}/comments", {"body": "Hi"}, 201),
+    "GET /issues/{issue}/comments/{comment}": everyone_reads(ISSUE + "/comments/{comment}"),
+    "GET /issues/{issue}/interactions": everyone_reads(f"{ISSUE}/interactions"),
+    "POST /issues/{issue}/interactions": all_but_viewers(f"{ISSUE}/interactions", QUESTION, 201),
+    "POST /issues/{issue}/interactions/{interaction}/accept": operators_write(
+        ISSUE + "/interactions/{confirmation}/accept"
+    ),
+    "POST /issues/{issue}/interactions/{interaction}/reject": operators_write(
+        ISSUE + "/interactions/{confirmation}/reject"
+    ),
+    "POST /issues/{issue}/interactions/{interaction}/respond": operators_write(
+        ISSUE + "/interactions/{question}/respond", {"answer": "Round"}
+    ),
+    "POST /issues/{issue}/interactions/{interaction}/cancel": all_but_viewers(
+        ISSUE + "/interactions/{question}/cancel", {}
+    ),
+    # money
+    "POST /companies/{company}/cost-events": all_but_viewers(f"{C}/cost-events", COST, 201),
+    "GET /companies/{company}/costs/summary": everyone_reads(f"{C}/costs/summary"),
+    "GET /companies/{company}/costs/by-agent": everyone_reads(f"{C}/costs/by-agent"),
+    "GET /companies/{company}/costs/by-agent-model": everyone_reads(f"{C}/costs/by-agent-model"),
+    "GET /companies/{company}/costs/by-provider": everyone_reads(f"{C}/costs/by-provider"),
+    "GET /companies/{company}/costs/by-project": everyone_reads(f"{C}/costs/by-project"),
+    "GET /companies/{company}/budgets/overview": everyone_reads(f"{C}/budgets/overview"),
+    "POST /companies/{company}/budgets/policies": owners_write(
+        f"{C}/budgets/policies", {"scopeType": "agent", "scopeId": "{agent}", "amount": 100}
+    ),
+    "PATCH /companies/{company}/budgets": owners_write(f"{C}/budgets", {"budgetMonthlyCents": 500}),
+    # one call
+    # An agent's own acts do not wake it, so it gives itself no task: 409.
+    "POST /agent-tasks": _row(
+        401,
+        404,
+        404,
+        403,
+        202,
+        202,
+        409,
+        409,
+        path="/agent-tasks",
+        body={"agentId": "{agent}", "prompt": "Forge ten anvils."},
+    ),
+}

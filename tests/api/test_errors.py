@@ -1,0 +1,249 @@
+"""Hostile input: a typed error of one shape, never a 500."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from agents.models import Agent
+from companies.models import Company, OperatorKey, User
+from issues import board
+from issues.models import Issue
+from tests.api.conftest import Caller, operator
+
+
+def post(caller: Caller, path: str, raw: bytes) -> Any:
+    return caller.post(path, data=raw, content_type="application/json")
+
+
+DEEP = b"[" * 5_000 + b"]" * 5_000
+NESTED = b'{"a":' * 60 + b"1" + b"}" * 60
+HOSTILE = {
+    "not json": b"{",
+    "a list": b"[]",
+    "a string": b'"x"',
+    "null": b"null",
+    "deep": DEEP,
+    "nested": b'{"title": "x", "extra": ' + NESTED + b"}",
+    "nul": b'{"title": "a\\u0000b"}',
+    "nul in a key": b'{"title": "x", "a\\u0000": 1}',
+    "a lone surrogate": b'{"title": "\\ud800"}',
+    "broken utf-8": b'{"title": "\xff\xfe"}',
+    "a number for a text": b'{"title": 7}',
+    "an object for a text": b'{"title": {}}',
+    "no title": b"{}",
+    "an empty title": b'{"title": ""}',
+    "blank": b'{"title": "   "}',
+    "a title without end": json.dumps({"title": "x" * 301}).encode(),
+    "an unknown status": b'{"title": "x", "status": "nearly"}',
+    "a bad uuid": b'{"title": "x", "parentId": "7"}',
+    "a uuid as number": b'{"title": "x", "parentId": 7}',
+    "too many blockers": json.dumps(
+        {"title": "x", "blockedByIssueIds": ["00000000-0000-4000-8000-000000000000"] * 101}
+    ).encode(),
+    "nan": b'{"title": NaN}',
+    "an actor": b'{"title": "x", "createdByUserId": "00000000-0000-4000-8000-000000000000"}',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_body_is_400_and_changes_nothing(
+    name: str, as_olga: Caller, acme: Company
+) -> None:
+    refused = post(as_olga, f"/api/companies/{acme.id}/issues", HOSTILE[name])
+
+    assert refused.status_code == 400, refused.content
+    assert set(refused.json()) == {"error", "code", "details"}
+    assert not Issue.objects.exists()
+
+
+def test_a_validation_error_names_the_field(as_olga: Caller, acme: Company) -> None:
+    refused = as_olga.send("POST", f"/api/companies/{acme.id}/issues", {"title": ""})
+
+    assert refused.json()["code"] == "invalid"
+    assert refused.json()["details"]["issues"][0]["path"] == ["title"]
+
+
+def test_a_backslash_before_u0000_is_no_nul(as_olga: Caller, acme: Company) -> None:
+    made = post(as_olga, f"/api/companies/{acme.id}/issues", rb'{"title": "a \\u0000 b"}')
+
+    assert made.status_code == 201
+
+
+def test_a_body_beyond_10_mb_is_refused(as_olga: Caller, acme: Company) -> None:
+    refused = post(as_olga, f"/api/companies/{acme.id}/issues", b" " * (10 * 1024 * 1024 + 1))
+
+    assert refused.status_code == 413
+    assert refused.json()["code"] == "body_too_large"
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=501", "limit=x", "cursor=%00", "cursor=abc", "status=nearly",
+              "priority=9", "assigneeAgentId=7", "q=%00", "sort=size",
+              "cursor=WyItY3JlYXRlZF9hdCwtaWQiLCJ4IiwieSJd"],
+)  # fmt: skip
+def test_a_bad_query_is_400(query: str, as_olga: Caller, acme: Company) -> None:
+    refused = as_olga.send("GET", f"/api/companies/{acme.id}/issues?{query}")
+
+    assert refused.status_code == 400, refused.content
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Bearer", "Bearer ", "Bearer x", "Basic eDp5", "Bearer pcb_x", "Bearer pcr_" + "a" * 61,
+     "bearer \xff", "Token x", "Bearer " + "a" * 5000],
+)  # fmt: skip
+def test_a_bad_token_is_401_even_beside_a_good_session(
+    header: str, olga: User, acme: Company
+) -> None:
+    caller = Caller()
+    caller.force_login(olga)
+    assert caller.get("/api/companies").status_code == 200
+
+    refused = caller.get("/api/companies", headers={"Authorization": header})
+
+    assert refused.status_code == 401
+    assert refused["WWW-Authenticate"] == "Bearer"
+    assert refused.json()["code"] == "unauthenticated"
+
+
+def test_a_revoked_key_is_401_at_once(as_olga: Caller) -> None:
+    OperatorKey.objects.update(revoked_at="2026-01-01T00:00:00Z")
+
+    assert as_olga.send("GET", "/api/companies").status_code == 401
+
+
+def test_guessing_tokens_is_slowed_down(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paperclip.callers.BAD_TOKENS_A_MINUTE", 2)
+    guesser = Caller("pcb_guess")
+
+    answers = [guesser.send("GET", "/api/companies").status_code for _ in range(4)]
+
+    assert answers[:2] == [401, 401]
+    assert 429 in answers
+    assert "Retry-After" in guesser.send("GET", "/api/companies").headers
+
+
+def test_a_session_needs_the_csrf_token_for_unsafe_methods(olga: User, acme: Company) -> None:
+    browser = Caller(enforce_csrf_checks=True)
+    browser.force_login(olga)
+    path = f"/api/companies/{acme.id}/issues"
+
+    assert browser.send("GET", path).status_code == 200
+    refused = browser.send("POST", path, {"title": "x"})
+
+    assert (refused.status_code, refused.json()["code"]) == (403, "csrf_failed")
+    assert not Issue.objects.exists()
+
+
+def test_a_key_needs_no_csrf_token(olga: User, acme: Company) -> None:
+    caller = operator(olga)
+    strict = Caller(caller.token, enforce_csrf_checks=True)
+
+    made = strict.send("POST", f"/api/companies/{acme.id}/issues", {"title": "x"})
+
+    assert made.status_code == 201
+
+
+def test_unknown_addresses_answer_in_json(as_olga: Caller) -> None:
+    for path in ("/api/nothing", "/api/", "/api/issues", "/api/companies/x/y/z"):
+        refused = as_olga.send("GET", path)
+        assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "path", ["plugins", "pipelines/1", "companies/ACM/routines", "companies/ACM/secrets",
+             "issues/ACM-1/attachments", "companies/ACM/skills", "environments/x/y"],
+)  # fmt: skip
+def test_what_is_left_out_says_so(path: str, as_olga: Caller) -> None:
+    refused = as_olga.send("GET", f"/api/{path}")
+
+    assert (refused.status_code, refused.json()["code"]) == (404, "not_supported")
+
+
+def test_a_wrong_method_names_the_right_ones(as_olga: Caller, acme: Company) -> None:
+    refused = as_olga.send("PUT", f"/api/companies/{acme.id}/issues")
+
+    assert (refused.status_code, refused.json()["code"]) == (405, "method_not_allowed")
+    assert refused["Allow"] == "GET, POST"
+
+
+def test_while_the_database_is_away_the_answer_is_503(
+    as_olga: Caller, acme: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(**_: Any) -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(board, "create", away)
+    refused = as_olga.send("POST", f"/api/companies/{acme.id}/issues", {"title": "x"})
+
+    assert (refused.status_code, refused.json()["code"]) == (503, "database_away")
+    assert refused["Retry-After"] == "2"
+
+
+def test_a_fault_of_ours_tells_nothing_of_the_inside(
+    as_olga: Caller, acme: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(**_: Any) -> None:
+        raise RuntimeError("the password is swordfish")
+
+    monkeypatch.setattr(board, "create", broken)
+    refused = as_olga.send("POST", f"/api/companies/{acme.id}/issues", {"title": "x"})
+
+    assert (refused.status_code, refused.json()["code"]) == (500, "internal_error")
+    assert b"swordfish" not in refused.content
+
+
+def test_ids_in_a_body_belong_to_the_company(
+    as_olga: Caller, acme: Company, spy: Agent, globex: Company
+) -> None:
+    for field, value in (
+        ("assigneeAgentId", spy.id),
+        ("parentId", globex.id),
+        ("projectId", globex.id),
+        ("goalId", globex.id),
+        ("assigneeUserId", globex.id),
+        ("blockedByIssueIds", [str(globex.id)]),
+    ):
+        body = {"title": "x", field: value if isinstance(value, list) else str(value)}
+        refused = as_olga.send("POST", f"/api/companies/{acme.id}/issues", body)
+        assert (refused.status_code, refused.json()["code"]) == (404, "unknown_reference"), field
+
+
+def test_an_impossible_step_says_which_are_open(as_olga: Caller, issue: Issue) -> None:
+    refused = as_olga.send("PATCH", "/api/issues/ACM-1", {"status": "in_review"})
+
+    assert refused.status_code == 422
+    assert "in_progress" in refused.json()["details"]["allowed"]
+
+
+def test_a_stale_write_is_a_conflict(as_olga: Caller, issue: Issue) -> None:
+    seen = as_olga.send("GET", "/api/issues/ACM-1")["ETag"]
+    assert seen == '"1"'
+    as_olga.send("PATCH", "/api/issues/ACM-1", {"title": "Newer"})
+
+    stale = as_olga.send("PATCH", "/api/issues/ACM-1", {"title": "Mine"}, If_Match=seen)
+    bad = as_olga.send("PATCH", "/api/issues/ACM-1", {"title": "Mine"}, If_Match='"x"')
+
+    assert (stale.status_code, stale.json()["code"]) == (409, "version_conflict")
+    assert bad.status_code == 400
+    assert Issue.objects.get().title == "Newer"
+
+
+def test_secrets_in_a_configuration_are_masked_and_survive_a_round_trip(
+    as_olga: Caller, as_ada: Caller, acme: Company, bo: Agent
+) -> None:
+    path = f"/api/agents/{bo.id}"
+    config = {"command": "true", "env": {"TOKEN": "s3cret"}}
+    set_up = as_olga.send("PATCH", path, {"adapterType": "process", "adapterConfig": config})
+    assert set_up.status_code == 200, set_up.content
+
+    shown = as_olga.send("GET", path)
+    as_olga.send("PATCH", path, {"adapterConfig": shown.json()["adapterConfig"]})
+
+    assert b"s3cret" not in shown.content
+    assert Agent.objects.get(id=bo.id).adapter_config["env"]["TOKEN"] == "s3cret"
+    assert as_ada.send("GET", path).json()["adapterConfig"] == {}

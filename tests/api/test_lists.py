@@ -1,0 +1,174 @@
+"""Lists: pages by key, filters, and a fixed number of statements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from agents.models import Agent
+from companies.models import Company, User
+from issues.models import Issue
+from tests import factories
+from tests.api.conftest import Caller
+
+
+def walk(caller: Caller, path: str) -> list[Any]:
+    """All pages, by following the Link header."""
+    found: list[Any] = []
+    while path:
+        response = caller.send("GET", path)
+        assert response.status_code == 200, response.content
+        found += response.json()
+        link = response.headers.get("Link", "")
+        path = link.split(">")[0].removeprefix("<") if link else ""
+    return found
+
+
+@pytest.mark.parametrize("sort", ["created", "updated", "priority"])
+def test_pages_follow_each_other_without_gap_or_double(
+    sort: str, as_olga: Caller, acme: Company
+) -> None:
+    for number in range(7):
+        factories.issue(acme, priority=number % 3)
+
+    rows = walk(as_olga, f"/api/companies/{acme.id}/issues?limit=3&sort={sort}")
+
+    assert len(rows) == len({row["id"] for row in rows}) == 7
+
+
+def test_a_row_that_comes_meanwhile_shifts_no_page(as_olga: Caller, acme: Company) -> None:
+    factories.issues(acme, 4)
+    path = f"/api/companies/{acme.id}/issues?limit=2"
+    first = as_olga.send("GET", path)
+    factories.issue(acme, "New")
+
+    second = as_olga.send("GET", f"{path}&cursor={first['X-Next-Cursor']}")
+
+    titles = [row["title"] for row in first.json() + second.json()]
+    assert titles == ["Issue 4", "Issue 3", "Issue 2", "Issue 1"]
+
+
+def test_a_cursor_of_another_order_is_refused(as_olga: Caller, acme: Company) -> None:
+    factories.issues(acme, 3)
+    path = f"/api/companies/{acme.id}/issues?limit=2"
+    cursor = as_olga.send("GET", path)["X-Next-Cursor"]
+
+    refused = as_olga.send("GET", f"{path}&sort=updated&cursor={cursor}")
+
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid_cursor")
+
+
+def test_the_last_page_has_no_next(as_olga: Caller, acme: Company) -> None:
+    factories.issues(acme, 2)
+
+    assert "Link" not in as_olga.send("GET", f"/api/companies/{acme.id}/issues?limit=2").headers
+
+
+def test_filters_narrow_the_list(as_olga: Caller, acme: Company, ada: Agent, olga: User) -> None:
+    factories.issue(acme, "Forge", assignee=ada)
+    factories.issue(acme, "Sell", status="done", priority=0)
+    factories.issue(acme, "Think", assignee=olga, status="backlog")
+
+    def titles(query: str) -> set[str]:
+        path = f"/api/companies/{acme.id}/issues?{query}"
+        return {row["title"] for row in as_olga.send("GET", path).json()}
+
+    assert titles("status=todo,done") == {"Forge", "Sell"}
+    assert titles(f"assigneeAgentId={ada.id}") == {"Forge"}
+    assert titles("assigneeUserId=me") == {"Think"}
+    assert titles("priority=critical") == {"Sell"}
+    assert titles("q=forg") == {"Forge"}
+    assert titles("q=ACM-2") == {"Sell"}
+
+
+def test_counts_by_status(as_olga: Caller, acme: Company) -> None:
+    factories.issues(acme, 2)
+    factories.issue(acme, status="done")
+
+    counted = as_olga.send("GET", f"/api/companies/{acme.id}/issues/count").json()
+
+    assert counted == {"count": 3, "byStatus": {"todo": 2, "done": 1}}
+
+
+def test_a_long_description_is_cut_in_lists_only(as_olga: Caller, acme: Company) -> None:
+    long = factories.issue(acme, description="x" * 5_000)
+
+    (row,) = as_olga.send("GET", f"/api/companies/{acme.id}/issues").json()
+    whole = as_olga.send("GET", f"/api/issues/{long.id}").json()
+
+    assert row["descriptionTruncated"] is True
+    assert len(row["description"]) < 1_000
+    assert len(whole["description"]) == 5_000
+
+
+def _statements(caller: Caller, path: str) -> int:
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        assert caller.send("GET", path).status_code == 200
+    return len(captured)
+
+
+@pytest.mark.parametrize(
+    ("path", "bound"),
+    [
+        ("issues", 6),
+        ("agents", 8),
+        ("heartbeat-runs", 4),
+        ("live-runs", 4),
+        ("activity", 4),
+        ("goals", 4),
+        ("projects", 4),
+        ("dashboard", 12),
+    ],
+)
+def test_a_list_costs_the_same_few_statements_however_long_it_is(
+    path: str, bound: int, as_olga: Caller, acme: Company
+) -> None:
+    path = f"/api/companies/{acme.id}/{path}"
+    as_olga.send("GET", path)  # the key's last use is noted once a minute
+
+    def grow(count: int) -> None:
+        for _ in range(count):
+            agent = factories.agent(acme)
+            factories.hold(agent)
+            issue = factories.issue(acme, assignee=agent)
+            factories.blocker(issue, factories.issue(acme))
+            factories.run(agent, issue)
+            factories.goal(acme)
+            factories.project(acme)
+
+    grow(2)
+    few = _statements(as_olga, path)
+    grow(10)
+
+    assert _statements(as_olga, path) == few <= bound
+
+
+def test_one_issue_costs_few_statements(as_olga: Caller, acme: Company, ada: Agent) -> None:
+    parent = factories.issue(acme, "Parent", goal=factories.goal(acme))
+    child = factories.issue(acme, assignee=ada, parent=parent, project=factories.project(acme))
+    as_olga.send("GET", f"/api/issues/{child.id}")
+
+    assert _statements(as_olga, f"/api/issues/{child.id}") <= 10
+
+
+def test_a_hundred_issues_fit_in_120_kilobytes(as_olga: Caller, acme: Company) -> None:
+    for number in range(100):
+        factories.issue(acme, f"Issue {number}", description="word " * 100)
+
+    response = as_olga.send("GET", f"/api/companies/{acme.id}/issues?limit=100")
+
+    assert len(response.json()) == 100
+    assert len(response.content) < 140_000
+    assert Issue.objects.count() == 100
+
+
+def test_moments_have_milliseconds_and_z(as_olga: Caller, issue: Issue) -> None:
+    shown = as_olga.send("GET", "/api/issues/ACM-1").json()["createdAt"]
+
+    assert len(shown) == len("2026-11-30T22:12:22.575Z")
+    assert shown.endswith("Z")
