@@ -264,6 +264,8 @@ class Heartbeat:
         assert self._opening is not None
         if self._opening.tool_issue is None:
             return ToolResult(f"There is no tool {name[:60]!r}.", is_error=True)
+        if not self._trusted():
+            raise runs.Stale(f"run {self.claimed.run_id}: the lease has run out")
         calling = asyncio.ensure_future(
             self._hands.call(use_tool, self.claimed, self._opening, name, arguments)
         )
@@ -380,6 +382,10 @@ class Heartbeat:
             raise runs.Stale from None
 
     async def _insist(self, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A fenced verb, as long as the lease is good. Raises Stale when it is not: whoever
+        comes late does not even try."""
+        if not self._trusted():
+            raise runs.Stale(f"run {self.claimed.run_id}: the lease has run out")
         return await self._hands.insist(self._trusted, verb, *args, **kwargs)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from django.db import connections
 
 from agents.models import Agent
 from companies import live
@@ -67,16 +68,19 @@ async def _during(watch: Callable[..., Awaitable[None]], options: dict[str, Any]
 async def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
     """Wait until a condition holds; the condition may ask the database."""
     deadline = time.monotonic() + seconds
-    while not await asyncio.to_thread(_asked, condition):
+    while not await ask(condition):
         if time.monotonic() > deadline:
             raise AssertionError("it did not come to be in time")
         await asyncio.sleep(0.02)
 
 
-def _asked(condition: Callable[[], bool]) -> bool:
-    from django.db import connections
+async def ask(verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A blocking verb's answer, from a thread that leaves no connection behind."""
 
-    try:
-        return condition()
-    finally:
-        connections.close_all()
+    def asked() -> Any:
+        try:
+            return verb(*args, **kwargs)
+        finally:
+            connections.close_all()
+
+    return await asyncio.to_thread(asked)
