@@ -23,7 +23,6 @@ from billing.totals import Standing, Whose
 from companies import activity, live
 from companies.errors import Conflict, Invalid, NotFound, Refusal
 from companies.models import Company, Project
-from issues.models import Issue
 
 MAX_LIMIT_MICROS = 10**15  # a thousand million dollars; sums stay far below 2^63
 MAX_LIMIT_TOKENS = 10**15
@@ -290,8 +289,9 @@ def check_call(
     when nobody knows what the model costs and a hard limit of money stands.
     """
     now = now or timezone.now()
-    if run_id is not None and project_id is None:
-        project_id = project_of(run_id)
+    run_limit = None
+    if run_id is not None:
+        project_id, run_limit = _run_facts(agent, run_id, project_id)
     whose = Whose(agent.company_id, agent.id, project_id)
     if not model:
         kind, amount = Reservation.Kind.RUN, _usual_cost_unless_asked(agent)
@@ -299,24 +299,55 @@ def check_call(
         kind = Reservation.Kind.CALL
         amount = _worst_case(whose, provider, model, input_tokens, max_output_tokens, now)
     if run_id is None or amount == 0:
-        _check_room(whose, amount, run_id, now)
+        if run_limit == 0 or not _has_room(whose, amount, now):
+            _refuse(whose, amount, now)
         return
     for attempt in range(2):
-        granted = reservations.grant(
+        if reservations.grant(
             whose=whose,
             run_id=run_id,
             kind=kind,
             amount_micros=amount,
             provider=provider,
             model=model,
+            run_limit_micros=run_limit,
             now=now,
-        )
-        if granted is not None:
+        ):
             return
         # What runs that are over have kept may be all that is missing.
         if attempt == 0 and reservations.sweep(now=now, company_id=whose.company_id) == 0:
             break
     _refuse(whose, amount, now)
+
+
+_RUN_FACTS = """
+SELECT place.project_id,
+       (SELECT MIN(limit_micros) FROM billing_budget
+         WHERE "window" = 'run' AND is_hard
+           AND scope_id IN (%(agent_id)s, %(company_id)s, place.project_id))
+  FROM (SELECT COALESCE(%(project_id)s::uuid, (
+            SELECT issue.project_id FROM agents_heartbeatrun run
+              JOIN issues_issue issue ON issue.id = run.issue_id
+             WHERE run.id = %(run_id)s)) AS project_id) place
+"""
+
+
+def _run_facts(
+    agent: Agent, run_id: uuid.UUID, project_id: uuid.UUID | None
+) -> tuple[uuid.UUID | None, int | None]:
+    """The project of the issue that a run is about, and the tightest limit of one run."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _RUN_FACTS,
+            {
+                "agent_id": agent.id,
+                "company_id": agent.company_id,
+                "project_id": project_id,
+                "run_id": run_id,
+            },
+        )
+        found: tuple[uuid.UUID | None, int | None] = cursor.fetchone()
+    return found
 
 
 def _usual_cost_unless_asked(agent: Agent) -> int:
@@ -339,11 +370,6 @@ def usual_cost(agent_id: uuid.UUID) -> int:
             [agent_id, SIMILAR_RUNS],
         )
         return int(cursor.fetchone()[0])
-
-
-def project_of(run_id: uuid.UUID) -> uuid.UUID | None:
-    """The project of the issue that a run is about."""
-    return Issue.objects.filter(runs__id=run_id).values_list("project_id", flat=True).first()
 
 
 def _worst_case(
@@ -375,13 +401,9 @@ def _worst_case(
     return 0
 
 
-def _check_room(whose: Whose, amount: int, run_id: uuid.UUID | None, now: datetime) -> None:
+def _has_room(whose: Whose, amount: int, now: datetime) -> bool:
     """For a call that keeps nothing aside: is anything left at all?"""
-    if any(not each.fits(amount) for each in totals.standing(whose.scopes(), now)):
-        _refuse(whose, amount, now)
-    limit = None if run_id is None else reservations.run_limit(whose.scopes())
-    if limit == 0:
-        _refuse(whose, amount, now)
+    return all(each.fits(amount) for each in totals.standing(whose.scopes(), now))
 
 
 def _refuse(whose: Whose, amount: int, now: datetime) -> NoReturn:

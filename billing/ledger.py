@@ -195,8 +195,12 @@ def _write(event: CostEvent, key: str, fingerprint: str, now: datetime) -> Booke
     with transaction.atomic():
         if not _claim_key(event, key, fingerprint, now):
             return _stored(event.company_id, key, fingerprint)
+        # Locks go run, reservations, totals, agents, and the totals, which everybody wants, are
+        # held for as little as can be.
         freed: list[totals.Line] = []
+        over_run = False
         if event.run_id is not None:
+            over_run = _add_to_run(event)
             freed = reservations.settle(
                 run_id=event.run_id,
                 cost_micros=event.cost_micros,
@@ -213,8 +217,6 @@ def _write(event: CostEvent, key: str, fingerprint: str, now: datetime) -> Booke
         whose = totals.Whose(event.company_id, event.agent_id, event.project_id)
         booked = totals.lines(whose, change, event.occurred_at)
         spends = totals.add(event.company_id, [*freed, *booked], now=now)
-        # Locks go totals, run, agents: a run that ends takes the last two in the same order.
-        over_run = event.run_id is not None and _add_to_run(event, whose)
         incidents.note(spends, now=now)
         exhausted = holds.enforce(spends, now=now)
         live.publish(event.company_id, "costs")
@@ -249,17 +251,27 @@ def _stored(company_id: uuid.UUID, key: str, fingerprint: str) -> Booked:
     return Booked(event.id, event.cost_micros, event.cost_status, duplicate=True)
 
 
-def _add_to_run(event: CostEvent, whose: totals.Whose) -> bool:
+_ADD_TO_RUN = """
+UPDATE agents_heartbeatrun
+   SET input_tokens = input_tokens + %s, cached_tokens = cached_tokens + %s,
+       output_tokens = output_tokens + %s, cost_micros = cost_micros + %s,
+       unpriced_calls = unpriced_calls + %s
+ WHERE id = %s AND company_id = %s
+RETURNING cost_micros >= (SELECT MIN(limit_micros) FROM billing_budget
+                           WHERE "window" = 'run' AND is_hard AND scope_id = ANY(%s))
+"""
+
+
+def _add_to_run(event: CostEvent) -> bool:
     """The run's own totals, without its fence: a receipt counts whoever holds the lease.
 
     True when the run has reached the limit of one run.
     """
+    scopes = [event.agent_id, event.company_id]
+    scopes += [event.project_id] if event.project_id else []
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE agents_heartbeatrun SET input_tokens = input_tokens + %s, "
-            "cached_tokens = cached_tokens + %s, output_tokens = output_tokens + %s, "
-            "cost_micros = cost_micros + %s, unpriced_calls = unpriced_calls + %s "
-            "WHERE id = %s AND company_id = %s RETURNING cost_micros",
+            _ADD_TO_RUN,
             [
                 event.input_tokens,
                 event.cache_read_tokens,
@@ -268,12 +280,12 @@ def _add_to_run(event: CostEvent, whose: totals.Whose) -> bool:
                 int(event.cost_micros is None),
                 event.run_id,
                 event.company_id,
+                scopes,
             ],
         )
         row = cursor.fetchone()
     live.publish(event.company_id, "run", event.run_id)
-    limit = reservations.run_limit(whose.scopes())
-    return row is not None and limit is not None and row[0] >= limit
+    return bool(row and row[0])
 
 
 # --- reading the receipt -----------------------------------------------------------------------

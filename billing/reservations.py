@@ -12,24 +12,35 @@ but may come after the next grant: each settles the oldest.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Sum
 
 from agents.adapters.base import Code
 from agents.models import HeartbeatRun
 from billing import totals
-from billing.models import Budget, Reservation, Window
+from billing.models import Reservation
 from billing.totals import Change, Line, Whose
 from companies import activity, live
+from companies.ids import new_id
 
 OLDEST = timedelta(hours=24)  # how long money waits for a receipt of a lost run
 BATCH = 500
 
 # After these the provider may have worked, and charge, although nothing came back.
 DOUBTFUL = {Code.STREAM_BROKEN, Code.TIMED_OUT, Code.IDLE, Code.LOST, Code.CANCELLED, Code.INTERNAL}
+
+
+# One statement: every total that has room, and the reservation if all of them had.
+_GRANT = f"""
+WITH kept AS ({totals.RESERVE})
+INSERT INTO billing_reservation
+    (id, company_id, agent_id, project_id, run_id, kind, state, provider, model,
+     granted_micros, open_micros, settled_micros, granted_at)
+SELECT %s, %s, %s, %s, %s, %s, 'held', %s, %s, %s, %s, 0, %s
+ WHERE (SELECT count(*) FROM kept) = %s
+"""  # noqa: S608 - constants
 
 
 def grant(
@@ -40,61 +51,90 @@ def grant(
     amount_micros: int,
     provider: str,
     model: str,
+    run_limit_micros: int | None,
     now: datetime,
-) -> Reservation | None:
-    """Keep `amount_micros` aside on every total, all or nothing; None when a limit has no room."""
+) -> bool:
+    """Keep `amount_micros` aside on every total, all or nothing; False when a limit has no room."""
     try:
         with transaction.atomic():
-            freed = _end_estimate(run_id, now)
+            freed = _end_estimate(run_id, now) if kind == Reservation.Kind.RUN else []
             kept = totals.lines(whose, Change(reserved_micros=amount_micros), now)
-            if not totals.reserve(whose.company_id, [*freed, *kept], now=now):
-                raise _NoRoomError
-            if not _fits_run(whose, run_id, amount_micros):
-                raise _NoRoomError
-            return Reservation.objects.create(
-                company_id=whose.company_id,
-                agent_id=whose.agent_id,
-                project_id=whose.project_id,
-                run_id=run_id,
-                kind=kind,
-                provider=provider[:60],
-                model=model[:120],
-                granted_micros=amount_micros,
-                open_micros=amount_micros,
-                granted_at=now,
-            )
+            lines = totals.merged([*freed, *kept])
+            if run_limit_micros is not None:
+                _check_run(run_id, amount_micros, run_limit_micros)
+            values = [
+                new_id(),
+                whose.company_id,
+                whose.agent_id,
+                whose.project_id,
+                run_id,
+                kind,
+                provider[:60],
+                model[:120],
+                amount_micros,
+                amount_micros,
+                now,
+            ]
+            with connection.cursor() as cursor:
+                parameters = totals.parameters(whose.company_id, lines, now)
+                cursor.execute(_GRANT, [*parameters, *values, len(lines)])
+                if cursor.rowcount != 1:
+                    raise _NoRoomError
     except _NoRoomError:
-        return None
+        return False
+    return True
 
 
 class _NoRoomError(Exception):
     """Rolls back what the other totals already got."""
 
 
+# The choice is a CTE, which is carried out once: a subquery in FROM may be asked again for every
+# row and, stepping over what the statement itself has changed, would choose another each time.
+_SETTLE = """
+WITH before AS MATERIALIZED (
+    SELECT id, open_micros FROM billing_reservation
+     WHERE run_id = %(run_id)s AND state IN ('held', 'unknown')
+       AND (kind = 'run' OR %(is_own_call)s)
+     ORDER BY granted_at, id LIMIT 1 FOR NO KEY UPDATE)
+UPDATE billing_reservation held
+   SET open_micros = CASE held.kind WHEN 'run' THEN
+           held.open_micros - LEAST(held.open_micros, GREATEST(0, %(cost)s)) ELSE 0 END,
+       state = CASE held.kind WHEN 'run' THEN held.state ELSE 'settled' END,
+       ended_at = CASE held.kind WHEN 'run' THEN held.ended_at ELSE %(now)s END,
+       settled_micros = held.settled_micros + %(cost)s
+  FROM before
+ WHERE held.id = before.id
+RETURNING held.company_id, held.agent_id, held.project_id, held.granted_at,
+          before.open_micros - held.open_micros
+"""
+
+
 def settle(
     *, run_id: uuid.UUID, cost_micros: int | None, is_own_call: bool, now: datetime
 ) -> list[Line]:
-    """In the ledger's transaction: a receipt of this run came. Returns what becomes free.
+    """In the ledger's transaction, with the run's row locked: a receipt of this run came. Returns
+    what becomes free.
 
     The oldest grant of a call ends with a receipt of the run's own calls; that of a whole run
     shrinks by what each receipt says.
     """
-    held = (
-        Reservation.objects.select_for_update(no_key=True)
-        .filter(run_id=run_id, state__in=Reservation.OPEN)
-        .order_by("granted_at", "id")
-    )
-    for reservation in held:
-        if reservation.kind == Reservation.Kind.RUN:
-            part = min(reservation.open_micros, max(0, cost_micros or 0))
-            freed = _lines(reservation, -part)
-            reservation.open_micros -= part
-            reservation.settled_micros += cost_micros or 0
-            reservation.save(update_fields=["open_micros", "settled_micros"])
-            return freed
-        if is_own_call:
-            return _end(reservation, Reservation.State.SETTLED, now, settled=cost_micros or 0)
-    return []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _SETTLE,
+            {
+                "run_id": run_id,
+                "cost": cost_micros or 0,
+                "is_own_call": is_own_call,
+                "now": now,
+            },
+        )
+        row = cursor.fetchone()
+    if row is None:
+        return []
+    company_id, agent_id, project_id, granted_at, freed_micros = row
+    whose = Whose(company_id, agent_id, project_id)
+    return totals.lines(whose, Change(reserved_micros=-freed_micros), granted_at)
 
 
 def release(*, run_id: uuid.UUID, now: datetime) -> None:
@@ -188,23 +228,15 @@ def _lines(reservation: Reservation, micros: int) -> list[Line]:
     return totals.lines(whose, Change(reserved_micros=micros), reservation.granted_at)
 
 
-def _fits_run(whose: Whose, run_id: uuid.UUID, amount_micros: int) -> bool:
-    """The cap of one run. The agent's totals are locked by now, so nobody else grants for it."""
-    limit = run_limit(whose.scopes())
-    if limit is None:
-        return True
-    spent = HeartbeatRun.objects.filter(id=run_id).values_list("cost_micros", flat=True).first()
+def _check_run(run_id: uuid.UUID, amount_micros: int, limit_micros: int) -> None:
+    """The limit of one run: what it spent, what it keeps and what it asks for, its row locked so
+    that nobody else adds to either. Raises _NoRoomError."""
+    run = HeartbeatRun.objects.select_for_update(no_key=True).filter(id=run_id).first()
     mine = Reservation.objects.filter(run_id=run_id, state__in=Reservation.OPEN)
     kept = mine.aggregate(kept=Sum("open_micros"))["kept"] or 0
-    return (spent or 0) < limit and (spent or 0) + kept + amount_micros <= limit
-
-
-def run_limit(scopes: Iterable[tuple[str, uuid.UUID]]) -> int | None:
-    """The tightest hard limit for one run among these scopes."""
-    caps = Budget.objects.filter(
-        window=Window.RUN, is_hard=True, scope_id__in=[scope_id for _, scope_id in scopes]
-    )
-    return min(caps.values_list("limit_micros", flat=True), default=None)
+    spent = run.cost_micros if run else 0
+    if spent >= limit_micros or spent + kept + amount_micros > limit_micros:
+        raise _NoRoomError
 
 
 def _over(now: datetime, company_id: uuid.UUID | None) -> list[tuple[Reservation, str | None, str]]:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from typing import Any
 
 from django.db import connection
 
@@ -166,61 +167,53 @@ RETURNING id, scope, scope_id, "window", period_start, spent_micros, reserved_mi
           LEAST(limit_micros, {cap}), alert_at_micros,
           tokens, limit_tokens, events, unpriced_events
 """
+# Adds whatever the limits say; the other returns fewer rows than lines when one does not fit, and
+# then its transaction must be rolled back.
 ADD = _APPLY.format(new_fits="", old_fits="", cap=_CAP.format(row="total"))
 RESERVE = _APPLY.format(new_fits=_NEW_FITS, old_fits=_OLD_FITS, cap=_CAP.format(row="total"))
 
 
 def add(company_id: uuid.UUID, changes: Iterable[Line], *, now: datetime) -> list[Spend]:
     """Add what happened, whatever the limits say; return the totals as they are now, locked."""
-    return _apply(ADD, company_id, merged(changes), now)
-
-
-def reserve(company_id: uuid.UUID, changes: Iterable[Line], *, now: datetime) -> bool:
-    """Add reservations where every one fits its limit; False when one does not, and then the
-    caller rolls back what the others got."""
-    wanted = merged(changes)
-    return len(_apply(RESERVE, company_id, wanted, now)) == len(wanted)
-
-
-def _apply(
-    statement: str, company_id: uuid.UUID, changes: list[Line], now: datetime
-) -> list[Spend]:
     with connection.cursor() as cursor:
-        cursor.execute(
-            statement,
-            [
-                company_id,
-                now,
-                [str(line.scope) for line in changes],
-                [line.scope_id for line in changes],
-                [str(line.window) for line in changes],
-                [line.period_start for line in changes],
-                [line.change.spent_micros for line in changes],
-                [line.change.reserved_micros for line in changes],
-                [line.change.tokens for line in changes],
-                [line.change.events for line in changes],
-                [line.change.unpriced_events for line in changes],
-            ],
-        )
-        return [
-            Spend(
-                id=row[0],
-                company_id=company_id,
-                scope=row[1],
-                scope_id=row[2],
-                window=row[3],
-                period_start=row[4],
-                spent_micros=row[5],
-                reserved_micros=row[6],
-                limit_micros=row[7],
-                alert_at_micros=row[8],
-                tokens=row[9],
-                limit_tokens=row[10],
-                events=row[11],
-                unpriced_events=row[12],
-            )
-            for row in cursor.fetchall()
-        ]
+        cursor.execute(ADD, parameters(company_id, merged(changes), now))
+        return [_spend(company_id, row) for row in cursor.fetchall()]
+
+
+def parameters(company_id: uuid.UUID, changes: list[Line], now: datetime) -> list[Any]:
+    """Of `ADD` and `RESERVE`, for merged lines."""
+    return [
+        company_id,
+        now,
+        [str(line.scope) for line in changes],
+        [line.scope_id for line in changes],
+        [str(line.window) for line in changes],
+        [line.period_start for line in changes],
+        [line.change.spent_micros for line in changes],
+        [line.change.reserved_micros for line in changes],
+        [line.change.tokens for line in changes],
+        [line.change.events for line in changes],
+        [line.change.unpriced_events for line in changes],
+    ]
+
+
+def _spend(company_id: uuid.UUID, row: tuple[Any, ...]) -> Spend:
+    return Spend(
+        id=row[0],
+        company_id=company_id,
+        scope=row[1],
+        scope_id=row[2],
+        window=row[3],
+        period_start=row[4],
+        spent_micros=row[5],
+        reserved_micros=row[6],
+        limit_micros=row[7],
+        alert_at_micros=row[8],
+        tokens=row[9],
+        limit_tokens=row[10],
+        events=row[11],
+        unpriced_events=row[12],
+    )
 
 
 # --- reading -----------------------------------------------------------------------------------
