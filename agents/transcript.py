@@ -186,18 +186,3 @@ def last_step(event: RunEvent | None) -> str:
         lines = plain(event.text).strip().splitlines()
         return lines[-1][:200] if lines else "Running"
     return event.text[:200] or "Running"
-
-
-def text(events: Iterable[RunEvent]) -> Iterable[str]:
-    """The output as plain text, for the download."""
-    for event in events:
-        data = event.data or {}
-        if event.kind == RunEvent.Kind.STEP:
-            if data.get("phase") == "start":
-                yield f"\n> {data.get('name')} {arguments(data.get('input'))}\n"
-            else:
-                yield f"{plain(event.text)}\n< {data.get('name')} {'failed' if data.get('isError') else 'done'}\n"
-        elif event.kind == RunEvent.Kind.SYSTEM:
-            yield f"\n# {plain(event.text)}\n"
-        elif event.kind in (RunEvent.Kind.TEXT, RunEvent.Kind.OUT, RunEvent.Kind.ERR):
-            yield plain(event.text)

@@ -1,9 +1,274 @@
-"""The company's home and what the frame counts: the one place that looks at all floors."""
+"""The company's home and what the frame counts: the one place that looks at all floors.
+
+Five panels, each loaded by itself, so that the slowest never holds the page.
+"""
 
 from __future__ import annotations
 
-from companies.models import Company
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import connection
+from django.db.models import Count, Q
+from django.db.models.functions import TruncDate
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+
+from agents import directory
+from agents.models import Agent, HeartbeatRun
+from agents.views import rows as run_rows
+from billing import reports
+from billing.views import costs
+from companies import charts, history
+from companies.models import Company, Membership
+from companies.views import activity as activity_page
+from companies.views.door import PageRequest, page
+from issues import inbox, listing, questions
+from issues.models import Issue
+from issues.views import rows as issue_rows
+
+Run = HeartbeatRun.Status
+SHOWN = 8
+DAYS = 14
+
+_BADGES = """
+SELECT (SELECT count(*) FROM issues_interaction
+         WHERE company_id = %(company)s AND status = 'pending'),
+       (SELECT count(*) FROM issues_issue i
+         WHERE company_id = %(company)s AND status = 'in_review' AND archived_at IS NULL
+           AND NOT EXISTS (SELECT 1 FROM issues_interaction
+                            WHERE issue_id = i.id AND status = 'pending')),
+       (SELECT count(*) FROM agents_agent
+         WHERE company_id = %(company)s AND status = 'active' AND error_code <> ''),
+       (SELECT count(*) FROM agents_hold
+         WHERE company_id = %(company)s AND reason <> 'operator'),
+       (SELECT count(*) FROM agents_heartbeatrun
+         WHERE company_id = %(company)s AND status = 'running'),
+       (SELECT count(*) FROM agents_heartbeatrun
+         WHERE company_id = %(company)s AND status = 'queued')
+"""
 
 
 def badges(company: Company) -> dict[str, int]:
-    return {"needs_you": 0, "running": 0}
+    """What the frame counts, in one statement over partial indexes."""
+    with connection.cursor() as cursor:
+        cursor.execute(_BADGES, {"company": company.id})
+        asked, reviews, failing, held, running, queued = cursor.fetchone()
+    return {
+        "needs_you": asked + reviews + failing + held,
+        "questions": asked,
+        "reviews": reviews,
+        "faults": failing + held,
+        "running": running,
+        "queued": queued,
+    }
+
+
+def start(request: Any) -> HttpResponse:
+    """`/`: to the first company, or to founding one."""
+    if not request.user.is_authenticated:
+        return redirect("/sign-in")
+    first = (
+        Membership.objects.filter(user_id=request.user.pk)
+        .order_by("company__name", "company_id")
+        .values_list("company__issue_prefix", flat=True)
+        .first()
+    )
+    return redirect(f"/c/{first}/" if first else "/companies/new")
+
+
+@page()
+def home(request: PageRequest) -> HttpResponse:
+    """The frame of the home; its panels load side by side."""
+    checklist = steps(request.company)
+    context = {
+        "section": "home",
+        "panels": list(PANELS),
+        "checklist": checklist,
+        "complete": all(step.done for step in checklist),
+    }
+    return render(request, "paperclip/home.html", context)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the first run."""
+
+    done: bool
+    title: str
+    text: str
+    href: str
+    action: str
+
+
+def steps(company: Company) -> list[Step]:
+    """What a new company still lacks, in four steps; two queries."""
+    agents = Agent.objects.for_company(company.id).exclude(status=Agent.Status.TERMINATED)
+    real = agents.exclude(adapter_type="demo")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT 1 FROM issues_issue WHERE company_id = %(c)s),"
+            " EXISTS (SELECT 1 FROM agents_heartbeatrun"
+            "          WHERE company_id = %(c)s AND status = 'succeeded')",
+            {"c": company.id},
+        )
+        issue, heartbeat = cursor.fetchone()
+    hired = real.exists() if company.is_demo else agents.exists()
+    base = f"/c/{company.issue_prefix}"
+    return [
+        Step(True, "Found a company", "It keeps agents, work and money together.", "", ""),
+        Step(
+            hired,
+            "Hire an agent",
+            "Connect a model, a program or a web service, and test it on the spot.",
+            f"{base}/agents/new",
+            "New agent",
+        ),
+        Step(
+            issue,
+            "Write an issue",
+            "Say what should be done and assign it: the agent starts at once.",
+            f"{base}/issues/new",
+            "New issue",
+        ),
+        Step(
+            heartbeat,
+            "See the first heartbeat",
+            "Each time an agent works is a run with a log and a price.",
+            f"{base}/agents/",
+            "Agents",
+        ),
+    ]
+
+
+@page()
+def panel(request: PageRequest, name: str) -> HttpResponse:
+    """One panel of the home."""
+    context = PANELS[name](request)
+    return render(request, f"paperclip/_panel_{name}.html", context)
+
+
+def _glance(request: PageRequest) -> dict[str, Any]:
+    """The five answers in one line."""
+    counts = badges(request.company)
+    stuck = _stuck_count(request.company)
+    upcoming = (
+        Agent.objects.for_company(request.company.id)
+        .filter(heartbeat_enabled=True, status=Agent.Status.ACTIVE, next_beat_at__isnull=False)
+        .only("name", "slug", "next_beat_at")
+        .order_by("next_beat_at", "id")
+        .first()
+    )
+    summary = reports.month(company_id=request.company.id, now=request.now)
+    limit = summary.limit_micros
+    return {
+        "counts": counts,
+        "stuck": stuck,
+        "upcoming": upcoming,
+        "summary": summary,
+        "percent": summary.spent_micros * 100 // limit if limit else None,
+    }
+
+
+def _stuck_count(company: Company) -> int:
+    """Open issues that a machine or a blocker holds, not counting what waits for people."""
+    return _stuck(company).count()
+
+
+def _stuck(company: Company) -> Any:
+    queued = Q(runs__status__in=HeartbeatRun.LIVE)
+    held = Q(assignee_agent__holds__isnull=False) | ~Q(assignee_agent__error_code="")
+    waiting = Q(status__in=[Issue.Status.TODO, Issue.Status.IN_PROGRESS])
+    return (
+        Issue.objects.for_company(company.id)
+        .listed()
+        .filter(
+            Q(status=Issue.Status.BLOCKED)
+            | (waiting & Q(assignee_agent__isnull=False) & (held | ~queued))
+        )
+        .exclude(runs__status=Run.RUNNING)
+        .distinct()
+    )
+
+
+def _running(request: PageRequest) -> dict[str, Any]:
+    found = directory.run_rows(company_id=request.company.id, live=True, limit=SHOWN + 1)
+    lines = [run_rows.line(row, base=request.base, now=request.now) for row in found[:SHOWN]]
+    return {"lines": lines, "more": len(found) > SHOWN, "counts": badges(request.company)}
+
+
+def _needs(request: PageRequest) -> dict[str, Any]:
+    items = inbox.for_operators(request.company.id, now=request.now, limit=20)
+    shown = [
+        (item, questions.options(item.interaction) if item.interaction else [])
+        for item in items[:SHOWN]
+    ]
+    return {"items": shown, "total": len(items)}
+
+
+def _waiting(request: PageRequest) -> dict[str, Any]:
+    found = _stuck(request.company)
+    ids = list(found.order_by("priority", "-id").values_list("id", "priority")[: SHOWN + 1])
+    issues = listing.slim(
+        Issue.objects.for_company(request.company.id).filter(id__in=[key for key, _ in ids[:SHOWN]])
+    ).order_by("priority", "-id")
+    rows = listing.rows_of(company=request.company, issues=list(issues), now=request.now)
+    return {
+        "lines": issue_rows.lines(rows, base=request.base, now=request.now),
+        "any": bool(rows),
+        "more": len(ids) > SHOWN,
+    }
+
+
+def _money(request: PageRequest) -> dict[str, Any]:
+    return {
+        **costs.month(request.company, request.now),
+        "lines": reports.by_agent(company_id=request.company.id, now=request.now)[:4],
+    }
+
+
+def _recent(request: PageRequest) -> dict[str, Any]:
+    found = history.page(company_id=request.company.id, now=request.now)
+    days = throughput(request.company, request.now)
+    succeeded, failed = sum(d[1] for d in days), sum(d[2] for d in days)
+    return {
+        "lines": [activity_page.line(row, base=request.base) for row in found.rows[:SHOWN]],
+        "chart": charts.throughput(days),
+        "days": days,
+        "succeeded": succeeded,
+        "failed": failed,
+        "rate": round(100 * succeeded / (succeeded + failed)) if succeeded + failed else None,
+    }
+
+
+def throughput(company: Company, now: datetime) -> list[tuple[str, int, int]]:
+    """Runs that ended in the last 14 days (UTC), as (day, succeeded, failed), today last."""
+    today = now.astimezone(UTC).date()
+    first = today - timedelta(days=DAYS - 1)
+    since = datetime.combine(first, datetime.min.time(), UTC)
+    counted = {
+        day: (ok, bad)
+        for day, ok, bad in HeartbeatRun.objects.for_company(company.id)
+        .filter(created_at__gte=since)
+        .annotate(day=TruncDate("created_at", tzinfo=UTC))
+        .order_by()
+        .values_list("day")
+        .annotate(
+            ok=Count("id", filter=Q(status=Run.SUCCEEDED)),
+            bad=Count("id", filter=Q(status__in=directory.BAD)),
+        )
+    }
+    days = (first + timedelta(days=n) for n in range(DAYS))
+    return [(f"{day:%-d %b}", *counted.get(day, (0, 0))) for day in days]
+
+
+PANELS: dict[str, Callable[[PageRequest], dict[str, Any]]] = {
+    "glance": _glance,
+    "running": _running,
+    "needs": _needs,
+    "waiting": _waiting,
+    "money": _money,
+    "recent": _recent,
+}

@@ -341,6 +341,8 @@ LOGGING: dict[str, Any] = {
     "root": {"handlers": ["stderr"], "level": env.str("PAPERCLIP_LOG_LEVEL", "WARNING")},
     "loggers": {
         "django.request": {"level": "ERROR"},
+        # Anybody on the network can send a wrong host name, as often as they like.
+        "django.security.DisallowedHost": {"level": "CRITICAL"},
         "django-q": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},
     },

@@ -11,9 +11,12 @@ from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from agents.directory import RunRow
 from agents.views import rows as run_rows
 from companies import charts
+from issues.listing import Row
 from issues.views import rows as issue_rows
+from issues.why import Chip
 
 STATUSES = ("backlog", "todo", "in_progress", "in_review", "blocked", "done", "cancelled")
 RUNS = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost", "unknown")
@@ -31,7 +34,7 @@ class SampleForm(forms.Form):
     wake = forms.BooleanField(label="Wake the assignee", required=False)
 
 
-def _issue(now: datetime, number: int, title: str, **more: Any) -> issue_rows.Row:
+def _issue(now: datetime, number: int, title: str, **more: Any) -> Row:
     fields: dict[str, Any] = {
         "id": uuid.UUID(int=number),
         "identifier": f"ACM-{number}",
@@ -41,7 +44,7 @@ def _issue(now: datetime, number: int, title: str, **more: Any) -> issue_rows.Ro
         "updated_at": now - timedelta(minutes=7 * number),
         "assignee": "Ada",
     }
-    return issue_rows.Row(**(fields | more))
+    return Row(**(fields | more))
 
 
 def samples(now: datetime) -> dict[str, Any]:
@@ -56,7 +59,7 @@ def samples(now: datetime) -> dict[str, Any]:
             status="in_review",
             assignee="Bo",
             cost_micros=42_100,
-            chip=("waiting_for_you", "Waiting for you"),
+            chip=Chip("waiting_for_you", "Waiting for you"),
         ),
         _issue(
             now,
@@ -64,13 +67,23 @@ def samples(now: datetime) -> dict[str, Any]:
             "Translate the manual into Finnish",
             status="blocked",
             priority=1,
-            chip=("blocked_by", "Blocked by ACM-12"),
+            chip=Chip("blocked_by", "Blocked by ACM-12"),
             children=(2, 5),
         ),
         _issue(
-            now, 33, "Weekly digest of competitors", chip=("budget", "Budget reached"), priority=3
+            now,
+            33,
+            "Weekly digest of competitors",
+            chip=Chip("budget_hold", "Budget reached"),
+            priority=3,
         ),
-        _issue(now, 31, "Collect customer interviews", assignee="", chip=("unassigned", "Nobody")),
+        _issue(
+            now,
+            31,
+            "Collect customer interviews",
+            assignee="",
+            chip=Chip("no_assignee", "Nobody is assigned"),
+        ),
         _issue(now, 28, "Price the base model", status="done", cost_micros=8_400),
         _issue(now, 22, "Old idea", status="cancelled", priority=3),
     ]
@@ -83,18 +96,18 @@ def samples(now: datetime) -> dict[str, Any]:
         "identifier": "ACM-41",
         "title": LONG,
     }
-    done = {"finished_at": now}
+    done: dict[str, Any] = {"finished_at": now}
     runs = [
-        run_rows.RunRow(
+        RunRow(
             **run,
             status="running",
             step="search_ledger(period=Q1)",
             tokens=48_211,
             cost_micros=1_284_200,
         ),
-        run_rows.RunRow(**run, status="running", step="Writing the answer", simulated=True),
-        run_rows.RunRow(**run, **done, status="succeeded", tokens=812, cost_micros=None),
-        run_rows.RunRow(**run, **done, status="failed", code="rate_limited", attempt=3),
+        RunRow(**run, status="running", step="Writing the answer", simulated=True),
+        RunRow(**run, **done, status="succeeded", tokens=812, cost_micros=None),
+        RunRow(**run, **done, status="failed", code="rate_limited", attempt=3),
     ]
     failure = SimpleNamespace(
         code="rate_limited",

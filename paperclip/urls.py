@@ -1,11 +1,28 @@
 """Every address of the instance."""
 
 from django.contrib import admin
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, include, path
 
-from paperclip import api
+from agents import urls as agents
+from billing import urls as billing
+from companies import urls as companies
+from issues import urls as issues
+from paperclip import api, dashboard, styleguide
+
+inside = [
+    path("", dashboard.home),
+    path("panels/<slug:name>", dashboard.panel),
+    *companies.urlpatterns,
+    *agents.urlpatterns,
+    *issues.urlpatterns,
+    *billing.urlpatterns,
+]
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("", dashboard.start),
+    path("c/<str:prefix>/", include(inside)),
+    *companies.outside,
+    path("styleguide/", styleguide.styleguide),
     path("admin/", admin.site.urls),
     path("api/", api.urls()),
 ]

@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import uuid
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from agents.directory import RunRow
 from companies import format
 
 SIMULATED = mark_safe(
     '<span class="badge" title="A demo agent: nothing real is called">simulated</span>'
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """What a run's line shows. `cost_micros` None: a call without a known price."""
-
-    id: uuid.UUID
-    status: str
-    agent: str
-    reason: str
-    created_at: datetime
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    identifier: str = ""
-    title: str = ""
-    step: str = ""
-    code: str = ""
-    tokens: int = 0
-    cost_micros: int | None = 0
-    attempt: int = 1
-    simulated: bool = False
 
 
 def _when(row: RunRow, now: datetime) -> SafeString:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django import template
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from companies import charts, format, markdown
 
@@ -36,6 +36,12 @@ def elapsed(value: datetime | None) -> SafeString:
 
 
 @register.filter
+def since(end: datetime, start: datetime) -> str:
+    """The time from `start` to `end`."""
+    return format.duration((end - start).total_seconds())
+
+
+@register.filter
 def prose(value: str) -> SafeString:
     return markdown.render(value or "")
 
@@ -43,6 +49,10 @@ def prose(value: str) -> SafeString:
 @register.simple_tag(takes_context=True)
 def here(context: dict[str, Any], name: str) -> SafeString | str:
     """`aria-current="page"` when the page belongs to the section `name`."""
-    from django.utils.html import mark_safe
-
     return mark_safe('aria-current="page"') if context.get("section") == name else ""
+
+
+@register.filter
+def attr(thing: object, name: str) -> object:
+    """The attribute of a name known only when the page is written (a filter's value)."""
+    return "" if name.startswith("_") else getattr(thing, name, "")

@@ -16,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -41,21 +42,23 @@ class PageRequest(HttpRequest):
     may: Callable[[access.Action], bool]
 
 
-View = Callable[Concatenate[PageRequest, P], HttpResponse]
+View = Callable[Concatenate[PageRequest, P], HttpResponseBase]
 
 
 def page(
     action: access.Action = "view", *, post: access.Action | None = None
-) -> Callable[[View[P]], Callable[..., HttpResponse]]:
+) -> Callable[[View[P]], Callable[..., HttpResponseBase]]:
     """Let in members of the company named by `prefix` who may do `action`.
 
     `post` is what a POST needs, when that is more. Anonymous people are sent to sign in, strangers
     get 404, members whose role may not get 403.
     """
 
-    def wrap(view: View[P]) -> Callable[..., HttpResponse]:
+    def wrap(view: View[P]) -> Callable[..., HttpResponseBase]:
         @wraps(view)
-        def entered(request: Any, prefix: str, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        def entered(
+            request: Any, prefix: str, *args: P.args, **kwargs: P.kwargs
+        ) -> HttpResponseBase:
             if not request.user.is_authenticated:
                 return _to_sign_in(request)
             enter(request, prefix)
@@ -94,7 +97,7 @@ def enter(request: Any, prefix: str) -> None:
 
 
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
-    answer = redirect_to_login(request.get_full_path())
+    answer: HttpResponse = redirect_to_login(request.get_full_path())
     if getattr(request, "htmx", False):
         answer = HttpResponse(status=401)
         answer["HX-Redirect"] = "/sign-in"

@@ -2,58 +2,47 @@
 
 from __future__ import annotations
 
-import uuid
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from companies import format
+from issues.listing import Row
 from issues.models import Priority
+from issues.why import Chip
 
 CLOSED = ("done", "cancelled")
-# What a chip looks like; the code comes from `why.py`.
-CHIPS: dict[str, tuple[str, str]] = {
+# What a chip looks like; the codes come from `why.py`.
+LOOKS: dict[str, tuple[str, str]] = {
     "blocked_by": ("ban", ""),
     "blocked": ("ban", ""),
-    "budget": ("wallet", "warn"),
-    "agent_paused": ("pause", "warn"),
     "waiting_for_you": ("message-circle-question-mark", "warn"),
     "in_review": ("eye", "warn"),
-    "cooling_down": ("snowflake", ""),
-    "unassigned": ("user", ""),
-    "failed": ("octagon-alert", "bad"),
-    "agent_gone": ("octagon-alert", "bad"),
+    "budget_hold": ("wallet", "warn"),
+    "agent_paused": ("pause", "warn"),
+    "agent_pending": ("hand", "warn"),
+    "company_paused": ("pause", "warn"),
+    "adapter_failed": ("octagon-alert", "bad"),
+    "agent_terminated": ("octagon-alert", "bad"),
+    "no_assignee": ("user", ""),
+    "retry_at": ("rotate-cw", ""),
+    "not_before": ("calendar-clock", ""),
 }
+TIMED = frozenset({"retry_at", "not_before"})
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What one line of an issue list shows. `cost_micros` None: nothing spent so far."""
-
-    id: uuid.UUID
-    identifier: str
-    title: str
-    status: str
-    priority: int
-    updated_at: datetime
-    assignee: str = ""
-    assignee_kind: str = "agent"
-    running: bool = False
-    cost_micros: int | None = None
-    chip: tuple[str, str] | None = None  # code, text: why it is not running
-    children: tuple[int, int] | None = None  # done, all
-
-
-def chip(code: str, text: str) -> SafeString:
+def chip(reason: Chip, now: datetime) -> SafeString:
     """Why an issue is not running, in a few words."""
-    icon, tone = CHIPS.get(code, ("hourglass", ""))
+    icon, tone = LOOKS.get(reason.code, ("hourglass", ""))
+    when = format.ago(reason.at, now) if reason.code in TIMED else ""
     return format_html(
-        '<span class="chip" data-tone="{}">{}<span class="clip">{}</span></span>',
+        '<span class="chip" data-tone="{}" title="{}">{}<span class="clip">{}</span>{}</span>',
         tone,
+        reason.text,
         format.icon(icon),
-        text,
+        reason.text,
+        when,
     )
 
 
@@ -90,7 +79,7 @@ def line(row: Row, *, base: str, now: datetime) -> SafeString:
         format_html('<span class="badge num">{}/{}</span>', *row.children)
         if row.children and row.children[1]
         else "",
-        chip(*row.chip) if row.chip else "",
+        chip(row.chip, now) if row.chip else "",
         _who(row),
         format.money(row.cost_micros) if row.cost_micros else "",
         format.ago(row.updated_at, now),
@@ -115,7 +104,7 @@ def card(row: Row, *, base: str, now: datetime) -> SafeString:
         base,
         row.identifier,
         row.title,
-        format_html("<div>{}</div>", chip(*row.chip)) if row.chip else "",
+        format_html("<div>{}</div>", chip(row.chip, now)) if row.chip else "",
         _who(row),
         format.money(row.cost_micros) if row.cost_micros else "",
     )

@@ -1,5 +1,6 @@
 // One event stream a tab. An event says only what changed ("issues", "run" + id); parts of the
 // page listen on the body for `live:<topic>` and `live:<topic>:<id>` and fetch themselves anew.
+// `live:all` means: something may have been missed, look again at everything.
 
 const QUIET = 250; // ms: a burst of one topic is one refresh, and never more than one in this time
 const waiting = new Map();
@@ -27,16 +28,13 @@ function hear(event) {
   } catch {
     return;
   }
-  for (const item of Array.isArray(data) ? data : [data]) {
-    if (!item || !item.topic) continue;
-    tell(item.topic);
-    const id = item.id || item.entityId;
-    if (id) tell(`${item.topic}:${id}`);
-  }
+  tell(data.topic);
+  if (data.id) tell(`${data.topic}:${data.id}`);
 }
 
 export function follow(address) {
   if (!address || !("EventSource" in window)) return;
+  const topics = new URL(address, location.href).searchParams.get("topics").split(",");
   let source;
   let tries = 0;
   let dropped = false;
@@ -50,12 +48,11 @@ export function follow(address) {
       tries = 0;
       state("live", "Live");
       // What happened while the line was down is not replayed here: look again at everything.
-      if (dropped) document.body.dispatchEvent(new CustomEvent("live:all"));
+      if (dropped) tell("all");
       dropped = false;
     };
-    source.onmessage = hear;
-    for (const name of ["change", "live"]) source.addEventListener(name, hear);
-    source.addEventListener("reset", () => document.body.dispatchEvent(new CustomEvent("live:all")));
+    for (const topic of topics) source.addEventListener(topic, hear);
+    source.addEventListener("resync", () => tell("all"));
     source.onerror = () => {
       dropped = true;
       source.close();

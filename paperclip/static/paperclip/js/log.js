@@ -35,14 +35,15 @@ export class Log {
     root.dataset.ready = "";
     root.addEventListener("scroll", () => this.scrolled(), { passive: true });
     this.tail?.addEventListener("click", () => this.toEnd());
-    if (location.hash.startsWith("#L")) this.following = false;
-    else this.toEnd();
+    // A run that has ended is read from its beginning; one that goes on is watched at its end.
+    if (root.dataset.stream && !location.hash.startsWith("#L")) this.toEnd();
+    else this.following = false;
     if (root.dataset.stream) this.connect();
   }
 
   connect() {
     const address = new URL(this.root.dataset.stream, location.href);
-    address.searchParams.set("afterSeq", this.seq);
+    address.searchParams.set("after", this.seq);
     this.source = new EventSource(address);
     this.pill("connecting", "Connecting");
     this.source.onopen = () => this.pill("live", "Live");
@@ -54,7 +55,6 @@ export class Log {
       } else this.pill("retrying", `Reconnecting at ${this.number}`);
     };
     const hear = (event) => this.hear(event);
-    this.source.onmessage = hear;
     for (const kind of ["status", "text", "stdout", "stderr", "step", "usage", "system"]) {
       this.source.addEventListener(kind, hear);
     }
@@ -97,7 +97,6 @@ export class Log {
     else if (item.kind === "system") { this.open = null; this.text("system", item.text ?? ""); this.open = null; }
     else if (item.kind === "step") this.step(data, item.text ?? "");
     else if (item.kind === "usage") this.usage(data);
-    else if (item.kind === "status" && !["queued", "running"].includes(data.status)) this.end();
   }
 
   text(kind, text) {
@@ -209,6 +208,7 @@ export class Log {
 
   end() {
     this.source?.close();
+    this.flush();
     this.pill("done", `Complete, ${this.number} lines`);
     document.body.dispatchEvent(new CustomEvent("run:ended"));
   }

@@ -1,0 +1,26 @@
+"""Addresses of agents and runs, below `/c/<prefix>/`."""
+
+from django.urls import path
+
+from agents.views import agent, people, run
+
+urlpatterns = [
+    path("agents/", people.agents),
+    path("agents/new", people.hire),
+    path("agents/test", people.test_configuration),
+    path("agents/<slug:slug>/", agent.overview),
+    path("agents/<slug:slug>/runs", agent.agent_runs),
+    path("agents/<slug:slug>/configuration", agent.configuration),
+    path("agents/<slug:slug>/keys", agent.keys),
+    path("agents/<slug:slug>/pause", agent.pause),
+    path("agents/<slug:slug>/resume", agent.resume),
+    path("agents/<slug:slug>/wake", agent.wake),
+    path("agents/<slug:slug>/clear-error", agent.clear_error),
+    path("agents/<slug:slug>/terminate", agent.terminate),
+    path("runs/<uuid:run_id>", run.run),
+    path("runs/<uuid:run_id>/transcript", run.part),
+    path("runs/<uuid:run_id>/step", run.step),
+    path("runs/<uuid:run_id>/log.txt", run.download),
+    path("runs/<uuid:run_id>/cancel", run.cancel),
+    path("runs/<uuid:run_id>/retry", run.retry),
+]

@@ -1,0 +1,164 @@
+"""Costs: the month, by agent, by model, against budgets; setting and removing a budget."""
+
+from __future__ import annotations
+
+import calendar
+import csv
+import uuid
+from datetime import UTC
+from itertools import accumulate
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST
+
+from billing import budgets, reports
+from billing.forms import BudgetForm
+from billing.models import Budget
+from companies import charts
+from companies.errors import NotFound, Refusal
+from companies.models import Company
+from companies.views.door import PageRequest, page
+from issues import choices
+
+CUTS = {
+    "agent": reports.by_agent,
+    "model": reports.by_model,
+    "project": reports.by_project,
+    "provider": reports.by_provider,
+}
+
+
+@page()
+def costs(request: PageRequest) -> HttpResponse:
+    return _show(request, None)
+
+
+def _show(request: PageRequest, form: BudgetForm | None) -> HttpResponse:
+    cut = request.GET.get("by", "agent")
+    cut = cut if cut in CUTS else "agent"
+    context: dict[str, Any] = {
+        "section": "costs",
+        "cut": cut,
+        "cuts": list(CUTS),
+        "lines": CUTS[cut](company_id=request.company.id, now=request.now),
+        **month(request.company, request.now),
+    }
+    if request.htmx and request.htmx.target == "costs":
+        return render(request, "billing/_costs.html", context)
+    context |= {
+        "limits": [
+            (limit, limit.spent_micros / (limit.budget.limit_micros or 1), f"{limit.percent} %")
+            for limit in reports.limits(company=request.company, now=request.now)
+        ],
+        "form": form or BudgetForm(_whose(request.company)),
+    }
+    bad = bool(form and form.errors)
+    return render(request, "billing/costs.html", context, status=422 if bad else 200)
+
+
+def month(company: Company, now: Any) -> dict[str, Any]:
+    """The month so far: sums, running totals by day, the forecast at this pace."""
+    summary = reports.month(company_id=company.id, now=now)
+    today = now.astimezone(UTC)
+    days = calendar.monthrange(today.year, today.month)[1]
+    daily = reports.daily(company_id=company.id, now=now, days=today.day)
+    so_far = list(accumulate(spent for _, spent in daily))
+    elapsed = today.day - 1 + (today.hour * 60 + today.minute) / 1_440
+    # A few hours into a month any pace is noise.
+    forecast = int(summary.spent_micros / elapsed * days) if elapsed >= 1 else None
+    limit = summary.limit_micros
+    return {
+        "summary": summary,
+        "forecast": forecast,
+        "percent": summary.spent_micros * 100 // limit if limit else None,
+        "fraction": summary.spent_micros / limit if limit else 0.0,
+        "daily": daily,
+        "burn_up": charts.burn_up(so_far, days=days, limit=limit, forecast=forecast),
+        "days_left": days - today.day,
+    }
+
+
+@require_POST
+@page("manage")
+def set_budget(request: PageRequest) -> HttpResponse:
+    form = BudgetForm(_whose(request.company), request.POST)
+    if form.is_valid():
+        scope, scope_id = form.scope
+        try:
+            budgets.set_limit(
+                company=request.company,
+                scope=scope,
+                scope_id=scope_id,
+                limit_micros=form.limit_micros,
+                window=form.cleaned_data["window"],
+                warn_percent=form.cleaned_data["warn_percent"],
+                is_hard=form.cleaned_data["is_hard"],
+                actor=request.principal.actor,
+                now=request.now,
+            )
+        except Refusal as refusal:
+            form.add_error(refusal.field if refusal.field in form.fields else None, refusal.message)
+        else:
+            messages.success(request, "The budget holds from now on.")
+            return redirect(f"{request.base}/costs/#budgets")
+    return _show(request, form)
+
+
+@require_POST
+@page("manage")
+def remove_budget(request: PageRequest, budget_id: uuid.UUID) -> HttpResponse:
+    budget = (
+        Budget.objects.for_company(request.company.id)
+        .select_related("company")
+        .filter(id=budget_id)
+        .first()
+    )
+    if budget is None:
+        raise NotFound()
+    budgets.remove_limit(budget=budget, actor=request.principal.actor, now=request.now)
+    messages.success(request, "The budget is gone; what it held goes on.")
+    return redirect(f"{request.base}/costs/#budgets")
+
+
+@page()
+def table(request: PageRequest) -> HttpResponse:
+    """The breakdown as CSV, exact to the micro-dollar."""
+    cut = request.GET.get("by", "agent")
+    cut = cut if cut in CUTS else "agent"
+    answer = HttpResponse(content_type="text/csv; charset=utf-8")
+    name = f"costs-{request.now.astimezone(UTC):%Y-%m}-by-{cut}.csv"
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    writer = csv.writer(answer)
+    writer.writerow(
+        [cut, "provider", "spent_usd", "events", "unpriced", "input_tokens", "output_tokens"]
+    )
+    for line in CUTS[cut](company_id=request.company.id, now=request.now):
+        writer.writerow(
+            [
+                _cell(line.name),
+                _cell(line.provider),
+                f"{line.spent_micros / 1_000_000:.6f}",
+                line.events,
+                line.unpriced_events,
+                line.input_tokens,
+                line.output_tokens,
+            ]
+        )
+    return answer
+
+
+def _cell(text: str) -> str:
+    """A name that a spreadsheet will not take for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def _whose(company: Company) -> list[object]:
+    given = choices.load(company.id)
+    return [
+        (f"company:{company.id}", company.name),
+        ("Agents", [(f"agent:{key}", name) for key, name in given.agents]),
+        ("Projects", [(f"project:{key}", name) for key, name in given.projects]),
+    ]

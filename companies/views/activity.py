@@ -1,0 +1,107 @@
+"""The activity log as a page, and the sentences in which it speaks."""
+
+from __future__ import annotations
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+
+from companies import format, history
+from companies.models import Activity
+from companies.views.door import PageRequest, page
+
+ACTORS = [("", "Everybody"), ("user", "People"), ("agent", "Agents"), ("system", "Paperclip")]
+NOUNS = [
+    ("", "Everything"),
+    *((n, format.label(n)) for n in ("issue", "agent", "run", "budget", "secret", "member")),
+]
+VERBS = {
+    "issue.created": "created",
+    "issue.updated": "changed",
+    "issue.commented": "commented on",
+    "issue.reopened": "reopened",
+    "interaction.asked": "asked something on",
+    "interaction.answered": "answered on",
+    "agent.hired": "hired",
+    "agent.held": "held",
+    "agent.hold_lifted": "released",
+    "run.cancel_requested": "stopped a run of",
+    "secret.put": "stored the secret",
+}
+
+
+@page()
+def activity(request: PageRequest) -> HttpResponse:
+    given = {name: request.GET.get(name, "")[:120] for name in ("actor", "noun", "after")}
+    found = history.page(company_id=request.company.id, now=request.now, **given)
+    context = {
+        "section": "activity",
+        "lines": [line(row, base=request.base) for row in found.rows],
+        "next": found.next,
+        "given": given,
+        "actors": ACTORS,
+        "nouns": NOUNS,
+    }
+    if request.htmx and request.htmx.target == "activity":
+        return render(request, "companies/_activity.html", context)
+    return render(request, "companies/activity.html", context)
+
+
+def line(row: Activity, *, base: str) -> SafeString:
+    """One row as a sentence: who, did what, to what, with before and after."""
+    noun, _, verb = row.action.partition(".")
+    words = VERBS.get(row.action) or f"{verb.replace('_', ' ')} {noun.replace('_', ' ')}"
+    kind = "user" if row.actor_type == "user" else "agent"
+    face = (
+        format.icon("paperclip", "icon-s faint")
+        if row.actor_type == "system"
+        else format.avatar(row.actor_name or "?", kind)
+    )
+    return format_html(
+        '<div class="row activity-row">{}<div class="row-mid"><span class="clip"><b class="strong">'
+        "{}</b> {} {}{}</span></div>"
+        '<div class="row-end">{}{}</div></div>',
+        face,
+        row.actor_name or "Paperclip",
+        words,
+        _what(row, base),
+        _change(row),
+        format_html('<a class="link" href="{}/runs/{}">run</a>', base, row.run_id)
+        if row.run_id
+        else "",
+        format.ago(row.occurred_at),
+    )
+
+
+def _what(row: Activity, base: str) -> SafeString:
+    name = row.entity_name
+    if row.entity_type == "issue" and name:
+        identifier = name.partition(" ")[0]
+        return format_html('<a href="{}/issues/{}">{}</a>', base, identifier, name)
+    if row.entity_type == "run":
+        return format_html('<a href="{}/runs/{}">run</a>', base, row.entity_id)
+    return format_html("<span>{}</span>", name)
+
+
+def _change(row: Activity) -> SafeString:
+    """Before and after, where they are short; the rest says itself."""
+    details = row.details if isinstance(row.details, dict) else {}
+    before, after = details.get("before") or {}, details.get("after") or {}
+    if row.action.endswith(".created") or not isinstance(after, dict):
+        return mark_safe("")
+    parts = []
+    for name, value in list(after.items())[:3]:
+        old = before.get(name) if isinstance(before, dict) else None
+        parts.append(format_html("{}: {} → {}", name.replace("_", " "), _short(old), _short(value)))
+    if parts:
+        return format_html(' <span class="faint">{}</span>', mark_safe(", ".join(parts)))  # noqa: S308
+    said = details.get("excerpt") or details.get("note") or details.get("reason")
+    return format_html(' <span class="faint">“{}”</span>', _short(said)) if said else mark_safe("")
+
+
+def _short(value: object) -> str:
+    if value in (None, "", []):
+        return "none"
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

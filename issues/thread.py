@@ -1,0 +1,250 @@
+"""One timeline of an issue: what people and agents said, asked, ran and changed. Reads only."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.models import CharField, F, Value
+
+from agents import outcomes
+from agents.models import HeartbeatRun
+from companies.errors import NotFound
+from companies.models import Activity
+from issues.models import Blocker, Comment, Interaction, Issue
+from issues.questions import options, question
+
+RUNS = 60
+COMMENTS = 400
+CHANGES = 300
+# Told by the thing itself (a comment, a question, a run), so not a second time as a change.
+TOLD = frozenset({"issue.commented", "interaction.asked"})
+FAILED = frozenset({"failed", "timed_out", "lost", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One item of the timeline; `kind` is comment, question, run or change."""
+
+    kind: str
+    at: datetime
+    item: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the last run did not succeed, for the failure box."""
+
+    code: str
+    title: str
+    meaning: str
+    action: str
+    message: str
+    run_id: uuid.UUID
+    next_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class Thread:
+    entries: list[Entry] = field(default_factory=list)
+    live: HeartbeatRun | None = None
+    queued: HeartbeatRun | None = None
+    pending: list[Interaction] = field(default_factory=list)
+    failure: Failure | None = None
+    runs: int = 0
+    cost_micros: int = 0
+    tokens: int = 0
+    unpriced: int = 0
+
+
+@dataclass(slots=True)
+class Related:
+    """Issues around this one, as (identifier, title, status)."""
+
+    children: list[tuple[str, str, str]] = field(default_factory=list)
+    blocked_by: list[tuple[str, str, str]] = field(default_factory=list)
+    blocks: list[tuple[str, str, str]] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        return sum(status in Issue.CLOSED for _, _, status in self.children)
+
+
+def find(*, company_id: uuid.UUID, identifier: str) -> Issue:
+    """The company's issue, with the names around it. Raises NotFound."""
+    found = (
+        Issue.objects.for_company(company_id)
+        .filter(identifier=identifier.upper()[:24])
+        .select_related(
+            "company",
+            "assignee_agent",
+            "assignee_user",
+            "project",
+            "goal",
+            "parent",
+            "created_by_user",
+            "created_by_agent",
+        )
+        .first()
+    )
+    if found is None:
+        raise NotFound("There is no such issue.")
+    return found
+
+
+def load(issue: Issue) -> Thread:
+    """The timeline, oldest first, with the sums of all its runs."""
+    thread = Thread()
+    for comment in (
+        Comment.objects.for_company(issue.company_id)
+        .filter(issue=issue, deleted_at=None)
+        .select_related("author_user", "author_agent")
+        .order_by("-created_at", "-id")[:COMMENTS]
+    ):
+        thread.entries.append(Entry("comment", comment.created_at, comment))
+    runs = list(
+        HeartbeatRun.objects.for_company(issue.company_id)
+        .filter(issue=issue)
+        .select_related("agent")
+        .defer("payload", "session", "result", "agent__instructions", "agent__adapter_config")
+        .order_by("-created_at", "-id")[:RUNS]
+    )
+    _add_runs(thread, runs)
+    for asked in (
+        Interaction.objects.for_company(issue.company_id)
+        .filter(issue=issue)
+        .select_related("asked_by_agent", "answered_by")
+        .order_by("-created_at", "-id")[:COMMENTS]
+    ):
+        asked.question = question(asked)  # type: ignore[attr-defined]
+        asked.options = options(asked)  # type: ignore[attr-defined]
+        if asked.status == Interaction.Status.PENDING:
+            thread.pending.append(asked)
+        else:
+            thread.entries.append(Entry("question", asked.created_at, asked))
+    for change in (
+        Activity.objects.for_company(issue.company_id)
+        .filter(entity_id=issue.id)
+        .order_by("-occurred_at", "-id")[:CHANGES]
+    ):
+        words = sentence(change)
+        if words:
+            change.words = words  # type: ignore[attr-defined]
+            thread.entries.append(Entry("change", change.occurred_at, change))
+    thread.entries.sort(key=lambda entry: entry.at)
+    if issue.status not in Issue.CLOSED:
+        thread.failure = _failure(runs)
+    return thread
+
+
+def related(issue: Issue) -> Related:
+    """Sub-issues, what blocks it and what it blocks; one query."""
+
+    def part(kind: str, found: Any, prefix: str) -> Any:
+        return (
+            found.order_by()
+            .annotate(
+                kind=Value(kind, output_field=CharField()),
+                number=F(f"{prefix}number"),
+                ref=F(f"{prefix}identifier"),
+                name=F(f"{prefix}title"),
+                state=F(f"{prefix}status"),
+            )
+            .values_list("kind", "number", "ref", "name", "state")
+        )
+
+    # Names of annotations must not be names of the model's own fields.
+    children = Issue.objects.for_company(issue.company_id).filter(parent=issue)
+    rows = (
+        children.order_by()
+        .annotate(
+            kind=Value("children", output_field=CharField()),
+            n=F("number"),
+            ref=F("identifier"),
+            name=F("title"),
+            state=F("status"),
+        )
+        .values_list("kind", "n", "ref", "name", "state")
+        .union(
+            part("blocked_by", Blocker.objects.filter(issue=issue), "blocking__"),
+            part("blocks", Blocker.objects.filter(blocking=issue), "issue__"),
+            all=True,
+        )
+    )
+    around = Related()
+    for kind, _, ref, name, state in sorted(rows, key=lambda row: (row[0], row[1])):
+        getattr(around, kind).append((ref, name, state))
+    return around
+
+
+def sentence(change: Activity) -> list[tuple[str, str, str]]:
+    """What changed as (verb, value, status) pieces; empty for what is told elsewhere."""
+    if change.action in TOLD:
+        return []
+    if change.action == "issue.created":
+        return [("created this issue", "", "todo")]
+    before = change.details.get("before") or {}
+    after = change.details.get("after") or {}
+    pieces = []
+    for name, value in after.items():
+        if name == "status":
+            pieces.append(("moved this to", str(value), str(value)))
+        elif name == "assignee":
+            pieces.append(
+                ("assigned this to", str(value), "") if value else ("unassigned this", "", "")
+            )
+        elif name in ("title", "priority", "project", "goal", "parent"):
+            text = str(value) if value else "none"
+            pieces.append((f"set the {name} to", text, ""))
+        elif name == "description":
+            pieces.append(("edited the description", "", ""))
+        elif name == "blocked_by":
+            text = ", ".join(map(str, value)) if value else "nothing"
+            pieces.append(("made this blocked by", text, ""))
+        elif name == "blocked_reason" and value:
+            pieces.append(("said why it is blocked:", str(value), ""))
+    if not pieces and not before:
+        noun, _, verb = change.action.partition(".")
+        words = verb.replace("_", " ")
+        pieces.append((words if noun == "issue" else f"{noun.replace('_', ' ')} {words}", "", ""))
+    return pieces
+
+
+def _add_runs(thread: Thread, runs: list[HeartbeatRun]) -> None:
+    for run in runs:
+        thread.runs += 1
+        thread.cost_micros += run.cost_micros
+        thread.tokens += run.input_tokens + run.output_tokens
+        thread.unpriced += run.unpriced_calls
+        if run.status == HeartbeatRun.Status.QUEUED:
+            thread.queued = run
+            continue
+        if run.status == HeartbeatRun.Status.RUNNING:
+            thread.live = run
+        thread.entries.append(Entry("run", run.started_at or run.created_at, run))
+
+
+def _failure(runs: list[HeartbeatRun]) -> Failure | None:
+    """The failure box: the newest run that ended, when it ended badly and nothing runs now."""
+    waiting = next((run for run in runs if run.status == HeartbeatRun.Status.QUEUED), None)
+    ended = next((run for run in runs if run.status not in HeartbeatRun.LIVE), None)
+    running = any(run.status == HeartbeatRun.Status.RUNNING for run in runs)
+    if ended is None or running or ended.status not in FAILED:
+        return None
+    return failure_of(ended, next_at=waiting.not_before if waiting else None)
+
+
+def failure_of(run: HeartbeatRun, *, next_at: datetime | None = None) -> Failure:
+    """What the table of outcomes says about a run that failed."""
+    row = outcomes.of(run.code)
+    return Failure(
+        code=run.code,
+        title=row.title,
+        meaning=row.meaning,
+        action=row.remedy,
+        message=run.message,
+        run_id=run.id,
+        next_at=next_at,
+    )

@@ -1,0 +1,19 @@
+"""Addresses of the board, below `/c/<prefix>/`."""
+
+from django.urls import path
+
+from issues.views import issue, lists, new, of_agent
+
+urlpatterns = [
+    path("issues/", lists.issues),
+    path("issues/board", lists.board),
+    path("issues/new", new.new),
+    path("agents/<slug:slug>/issues", of_agent.issues),
+    path("issues/<str:identifier>", issue.issue),
+    path("issues/<str:identifier>/why", issue.reasons),
+    path("issues/<str:identifier>/edit", issue.edit),
+    path("issues/<str:identifier>/comments", issue.comment),
+    path("issues/<str:identifier>/questions/<uuid:interaction_id>", issue.answer),
+    path("issues/<str:identifier>/wake", issue.wake),
+    path("issues/<str:identifier>/archive", issue.archive),
+]

@@ -1,0 +1,217 @@
+"""One issue: its page, and what people do on it. Each action is one call of a domain verb."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST
+
+from agents import runs
+from agents.models import HeartbeatRun
+from companies.errors import Conflict, Invalid, NotFound, Refusal
+from companies.models import Goal, Project
+from companies.views.door import PageRequest, page, toast
+from issues import board, choices, questions, thread, transitions, why
+from issues import forms as issue_forms
+from issues.models import Interaction, Issue, Priority
+from issues.views import rows
+
+
+@page()
+def issue(request: PageRequest, identifier: str) -> HttpResponse:
+    return _show(request, identifier)
+
+
+def _show(request: PageRequest, identifier: str, **more: Any) -> HttpResponse:
+    """The page, or the part of it that the request wants to swap."""
+    found = thread.find(company_id=request.company.id, identifier=identifier)
+    context = _context(request, found) | more
+    if request.htmx and request.htmx.target == "thread":
+        return render(request, "issues/_thread.html", context)
+    given = choices.load(request.company.id)
+    context |= {
+        "related": thread.related(found),
+        "targets": [found.status, *transitions.targets(found.status, person=True)],
+        "priorities": Priority.labels,
+        "assignees": issue_forms.assignees(given),
+        "assignee": _assignee_value(found),
+        "projects": given.projects,
+        "goals": given.goals,
+    }
+    if request.htmx and request.htmx.target == "properties":
+        return render(request, "issues/_properties.html", context)
+    return render(request, "issues/issue.html", context, status=422 if "error" in more else 200)
+
+
+def _context(request: PageRequest, found: Issue) -> dict[str, Any]:
+    told = thread.load(found)
+    return {
+        "section": "issues",
+        "issue": found,
+        "thread": told,
+        "failure": told.failure,
+        "closed": found.status in Issue.CLOSED,
+    }
+
+
+@page()
+def reasons(request: PageRequest, identifier: str) -> HttpResponse:
+    """Why nobody works on it, with what can be done; a part that loads by itself."""
+    found = thread.find(company_id=request.company.id, identifier=identifier)
+    chips = [
+        (chip, rows.chip(chip, request.now)) for chip in why.not_running(found, now=request.now)
+    ]
+    return render(request, "issues/_why.html", {"issue": found, "chips": chips})
+
+
+def _assignee_value(found: Issue) -> str:
+    if found.assignee_agent_id:
+        return f"agent:{found.assignee_agent_id}"
+    return f"user:{found.assignee_user_id}" if found.assignee_user_id else ""
+
+
+def _to(request: PageRequest, identifier: str) -> HttpResponse:
+    return redirect(f"{request.base}/issues/{identifier}")
+
+
+@require_POST
+@page("operate")
+def edit(request: PageRequest, identifier: str) -> HttpResponse:
+    """Change one or several properties: only the fields that were sent."""
+    found = thread.find(company_id=request.company.id, identifier=identifier)
+    version = request.POST.get("version", "")
+    try:
+        board.update(
+            issue=found,
+            changes=_changes(request),
+            actor=request.principal.actor,
+            now=request.now,
+            if_version=int(version) if version.isascii() and version.isdigit() else None,
+            comment=request.POST.get("comment") or None,
+        )
+    except Refusal as refusal:
+        if not request.htmx:
+            raise
+        # The select has moved already: show what is true, and say why it did not change.
+        return toast(_show(request, identifier), refusal.message, "bad")
+    if request.htmx:
+        shown = _show(request, identifier)
+        shown["HX-Trigger"] = "live:changed"
+        return shown
+    return _to(request, identifier)
+
+
+def _changes(request: PageRequest) -> dict[str, Any]:
+    """The form's fields as `board.update` takes them. The verb checks whose they are."""
+    sent = request.POST
+    changes: dict[str, Any] = {
+        name: sent[name]
+        for name in ("title", "description", "status", "priority", "blocked_reason")
+        if name in sent
+    }
+    try:
+        if "assignee" in sent:
+            changes |= issue_forms.assignee(sent["assignee"])
+        if "project" in sent:
+            changes["project"] = _one(Project, sent["project"])
+        if "goal" in sent:
+            changes["goal"] = _one(Goal, sent["goal"])
+    except ValueError:
+        raise Invalid("invalid_id", "Choose one of the list.") from None
+    if "blocked_by" in sent:
+        names = {name.upper() for name in sent["blocked_by"].replace(",", " ").split()}
+        blockers = list(Issue.objects.for_company(request.company.id).filter(identifier__in=names))
+        unknown = names - {blocker.identifier for blocker in blockers}
+        if unknown:
+            raise Invalid("unknown_issue", f"There is no {', '.join(sorted(unknown))}.")
+        changes["blocked_by"] = blockers
+    return changes
+
+
+def _one(model: type[Any], key: str) -> Any:
+    if not key:
+        return None
+    found = model.objects.filter(id=uuid.UUID(key)).first()
+    if found is None:
+        raise NotFound()
+    return found
+
+
+@require_POST
+@page("operate")
+def comment(request: PageRequest, identifier: str) -> HttpResponse:
+    """Add to the thread; the button decides whether the assignee is woken."""
+    found = thread.find(company_id=request.company.id, identifier=identifier)
+    body = request.POST.get("body", "")
+    try:
+        board.comment(
+            issue=found,
+            body=body,
+            actor=request.principal.actor,
+            now=request.now,
+            wake=request.POST.get("wake") == "1",
+            reopen=request.POST.get("reopen") == "1",
+        )
+    except Refusal as refusal:
+        return _show(request, identifier, draft=body, error=refusal.message)
+    return _to(request, identifier)
+
+
+@require_POST
+@page("operate")
+def answer(request: PageRequest, identifier: str, interaction_id: uuid.UUID) -> HttpResponse:
+    """Answer what an agent asked: a suggested option, or one's own words."""
+    asked = (
+        Interaction.objects.for_company(request.company.id)
+        .filter(id=interaction_id, issue__identifier=identifier)
+        .select_related("issue")
+        .first()
+    )
+    if asked is None:
+        raise NotFound()
+    words = request.POST.get("answer", "").strip() or request.POST.get("option", "")
+    outcome = request.POST.get("outcome") or None
+    questions.answer(
+        interaction=asked,
+        response={"answer": words} if words else {},
+        outcome=outcome,
+        actor=request.principal.actor,
+        now=request.now,
+    )
+    return _to(request, identifier)
+
+
+@require_POST
+@page("operate")
+def wake(request: PageRequest, identifier: str) -> HttpResponse:
+    """Run the assignee on this issue now."""
+    found = thread.find(company_id=request.company.id, identifier=identifier)
+    if found.assignee_agent is None:
+        raise Conflict("no_agent", "Assign an agent first.")
+    queued = runs.wake(
+        agent=found.assignee_agent,
+        issue=found,
+        reason=runs.MANUAL,
+        source=HeartbeatRun.Source.ON_DEMAND,
+        actor=request.principal.actor,
+        now=request.now,
+        priority=found.priority,
+    )
+    if queued.refused:
+        raise Conflict(queued.refused, f"{found.assignee_agent.name} cannot be woken now.")
+    messages.success(request, f"{found.assignee_agent.name} will start shortly.")
+    return _to(request, identifier)
+
+
+@require_POST
+@page("operate")
+def archive(request: PageRequest, identifier: str) -> HttpResponse:
+    """Take a closed issue off the lists, or put it back."""
+    found = thread.find(company_id=request.company.id, identifier=identifier)
+    verb = board.unarchive if request.POST.get("undo") else board.archive
+    verb(issue=found, actor=request.principal.actor, now=request.now)
+    return _to(request, identifier)
