@@ -223,15 +223,20 @@ def report(
     row = locked.pop(issue.id)
     actor = _as_agent(run.agent, run)
     held = Checkout.objects.filter(issue=row, run=run, released_at=None).first()
+    failed = status not in (Run.SUCCEEDED, Run.CANCELLED) and retry_at is None
+    # It failed before it had the issue in hand: still nobody else will do it.
+    unstarted = held is None and failed and row.status == S.TODO
     if status == Run.SUCCEEDED:
         _say(row, run, summary, now)
-    elif status != Run.CANCELLED and retry_at is None and held is not None:
-        _say_failed(row, run, code, message, now)
-    if held is None:
+    elif failed and (held is not None or unstarted) and row.assignee_agent_id == run.agent_id:
+        unstarted = _say_failed(row, run, code, message, now) and unstarted
+    if held is None and not unstarted:
         return row
-    _close(held, reason=f"run_{status}", now=now)
+    if held is not None:
+        _close(held, reason=f"run_{status}", now=now)
     before = row.status
-    if row.status == S.IN_PROGRESS and row.assignee_agent_id == run.agent_id:
+    mine = row.status == S.IN_PROGRESS or unstarted
+    if mine and row.assignee_agent_id == run.agent_id:
         if status == Run.SUCCEEDED:
             _settle(row, run, wish, now)
         elif status == Run.CANCELLED or retry_at is not None:
@@ -336,10 +341,11 @@ def _say(row: Issue, run: HeartbeatRun, summary: str, now: datetime) -> None:
         consequences.wake_mentioned(comment, row, actor=actor, now=now)
 
 
-def _say_failed(row: Issue, run: HeartbeatRun, code: str, message: str, now: datetime) -> None:
-    """One word of the system in the thread when no further attempt follows."""
+def _say_failed(row: Issue, run: HeartbeatRun, code: str, message: str, now: datetime) -> bool:
+    """One word of the system in the thread when no further attempt follows. False when it was
+    said before."""
     if Comment.objects.filter(run=run, author_agent=None, author_user=None).exists():
-        return
+        return False
     clean = message.replace("\x00", "").encode("utf-8", "replace").decode().strip()[:2_000]
     detail = f"\n\n{clean}" if clean else ""
     Comment.objects.create(
@@ -350,6 +356,7 @@ def _say_failed(row: Issue, run: HeartbeatRun, code: str, message: str, now: dat
         created_at=now,
     )
     live.publish(row.company_id, "inbox")
+    return True
 
 
 def _failed(run: HeartbeatRun, code: str) -> str:

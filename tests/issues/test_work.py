@@ -300,6 +300,20 @@ def test_a_code_that_nobody_knows_is_no_failure_of_ours(run: HeartbeatRun) -> No
     assert end(run, "failed", code="strange").status == "blocked"
 
 
+def test_a_failure_before_the_start_is_told_as_well(issue: Issue, ada: Agent) -> None:
+    run = factories.running(ada, issue)
+    for _ in range(2):
+        ended = end(run, "failed", code="config_invalid", message="The secret cannot be opened.")
+        assert ended.status == "blocked"
+    assert Comment.objects.count() == 1
+
+
+def test_a_guests_failure_is_not_the_issues(issue: Issue, bo: Agent) -> None:
+    run = factories.running(bo, issue)
+    assert end(run, "failed", code="config_invalid").status == "todo"
+    assert not Comment.objects.exists()
+
+
 def test_a_cancelled_run_leaves_quietly(run: HeartbeatRun) -> None:
     assert end(run, "cancelled").status == "todo"
     assert not Comment.objects.exists()
