@@ -4,8 +4,11 @@ A stream costs no thread, no Django middleware and no database connection of its
 `paperclip.streams` for them and `paperclip.bridge` for the rest.
 """
 
+import asyncio
+import contextlib
 import os
 import re
+import signal
 
 from django.core.wsgi import get_wsgi_application
 
@@ -17,15 +20,53 @@ from paperclip import streams  # noqa: E402
 from paperclip.bridge import Bridge, Receive, Scope, Send  # noqa: E402
 from paperclip.streams import hub  # noqa: E402
 
+# Sent to a worker of the web server before it is asked to stop: it waits for its connections, and
+# a page that is left open would never let go of its stream.
+END_STREAMS = signal.SIGUSR1
+
 _pages = Bridge(_django)
 _RUN_STREAM = re.compile(r"/api/heartbeat-runs/[^/]+/stream")
+
+
+class _Streams:
+    """The streams that are open in this process, so that they can be ended."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Task[None]] = set()
+        self._ending = False
+
+    def end(self) -> None:
+        """Ends all streams; readers come back to whoever serves next."""
+        self._ending = True
+        for task in self._open:
+            task.cancel()
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.ensure_future(streams.app(scope, receive, send))
+        self._open.add(task)
+        if self._ending:
+            task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            if not self._ending:
+                task.cancel()
+                raise
+            # An end in good order, when the answer has begun; before that the connection is cut.
+            with contextlib.suppress(Exception):
+                await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._open.discard(task)
+
+
+_streams = _Streams()
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """The ASGI entry point."""
     if scope["type"] == "http":
         if is_stream(scope):
-            await streams.app(scope, receive, send)
+            await _streams.serve(scope, receive, send)
         else:
             await _pages(scope, receive, send)
     elif scope["type"] == "lifespan":
@@ -49,6 +90,9 @@ def _accepts_events(scope: Scope) -> bool:
 
 async def _lifespan(receive: Receive, send: Send) -> None:
     await receive()
+    # Not every server gives us the main thread and a loop that can listen to signals.
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+        asyncio.get_running_loop().add_signal_handler(END_STREAMS, _streams.end)
     await hub.start()
     await send({"type": "lifespan.startup.complete"})
     await receive()

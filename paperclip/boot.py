@@ -4,7 +4,6 @@ Every step may run again at each start, and at the same time on another instance
 is the only caller.
 """
 
-import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from django.db.migrations.loader import MigrationLoader
 
 from companies import partitions, sign_in
 from companies.models import SignInLink, User
+from paperclip.engine import schedule
 
 OLDEST_POSTGRES = 15
 # Any number that no other program uses for a lock in this database.
@@ -43,10 +43,7 @@ def prepare_database(now: datetime) -> None:
         _check_not_newer()
         call_command("migrate", interactive=False, verbosity=0)
         partitions.ensure_all(now=now)
-        if importlib.util.find_spec("paperclip.engine.schedule") is not None:
-            from paperclip.engine import schedule
-
-            schedule.ensure()
+        schedule.ensure()
 
 
 def prepare_static() -> None:

@@ -32,14 +32,15 @@ STOP_SECONDS = 10
 class Child:
     """One process (and all that it starts) under the supervisor's eyes.
 
-    `before_kill` is called once, after SIGTERM, to tell the child's own descendants to end.
-    `ailing` is asked every now and then; a sentence as answer means that the child lives but does
-    not work.
+    At a stop, `notice` is sent to the child's own children before the child gets SIGTERM, and
+    `before_kill` is called after it, to tell those that no signal reaches. `ailing` is asked every
+    now and then; a sentence as answer means that the child lives but does not work.
     """
 
     name: str
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
+    notice: signal.Signals | None = None
     before_kill: Callable[[], None] | None = None
     ailing: Callable[[float], str | None] | None = None
     process: subprocess.Popen[bytes] | None = None
@@ -231,6 +232,8 @@ class Supervisor:
         alive = [child for child in self._children if child.process is not None]
         for child in alive:
             assert child.process is not None
+            if child.notice is not None:
+                _signal_children(child.process.pid, child.notice)
             # Only the parent of a qcluster: a signal to all of it makes that parent hang for ever.
             if child.process.poll() is None:
                 child.process.terminate()
@@ -282,6 +285,13 @@ def kill_session(sid: int) -> None:
             return
         _kill(members)
         psutil.wait_procs(members, timeout=1)
+
+
+def _signal_children(pid: int, signum: signal.Signals) -> None:
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process(pid).children():
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signum)
 
 
 def _session(sid: int) -> Iterator[psutil.Process]:

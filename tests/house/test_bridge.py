@@ -261,3 +261,30 @@ def test_only_streams_go_around_django(method: str, path: str, accept: bytes, na
     from paperclip import asgi
 
     assert asgi.is_stream(scope(method, path, headers=[(b"accept", accept)])) is native
+
+
+def test_streams_end_in_good_order_when_the_server_is_about_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from paperclip import asgi
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.Event().wait()
+
+    async def watch() -> Exchange:
+        open_streams = asgi._Streams()
+        exchange = Exchange(scope(path="/events"))
+        viewer = asyncio.create_task(
+            open_streams.serve(exchange.request, exchange.receive, exchange.send)
+        )
+        while not exchange.sent:
+            await asyncio.sleep(0)
+        open_streams.end()
+        await viewer
+        return exchange
+
+    monkeypatch.setattr("paperclip.streams.app", endless)
+    exchange = asyncio.run(watch())
+
+    assert exchange.sent[-1] == {"type": "http.response.body", "body": b""}

@@ -119,6 +119,8 @@ def _children() -> Iterator[Child]:
             *("--workers", str(settings.WEB_WORKERS), "--workers-kill-timeout", "5s"),
             *("--log-level", "warning", "--backlog", "1024"),
         ],
+        # Open pages hold streams, for which the server would wait; see `paperclip.asgi`.
+        notice=signal.SIGUSR1,
         env=shared
         | {
             "PAPERCLIP_PROCESS": "paperclip-web",
