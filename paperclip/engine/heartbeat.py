@@ -59,7 +59,7 @@ KEY_VARIABLE = re.compile(r"[A-Z0-9_]*(?:API_KEY|KEY|TOKEN)")
 NEVER = re.compile(r"SECRET_KEY|DATABASE_.*|PAPERCLIP_.*|DJANGO_.*|PG.*")
 BUDGET_PAUSE = timedelta(hours=1)
 
-CANCEL, SHUTDOWN, FENCED = "cancel", "shutdown", "fenced"
+CANCEL, SHUTDOWN, FENCED, EXHAUSTED = "cancel", "shutdown", "fenced", "exhausted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +331,8 @@ class Heartbeat:
                 "costStatus": booked.status,
             },
         )
+        if booked.exhausted and self._opening_uses_no_tools():
+            self.stop(EXHAUSTED)  # a chat model ends between its calls: the next is not granted
 
     def _track(self, work: asyncio.Future[T]) -> asyncio.Future[T]:
         """Work that goes on when the adapter is cancelled, and is waited for before the end."""
@@ -349,6 +351,9 @@ class Heartbeat:
             return None
         if self.why == CANCEL:
             return Ending(Status.CANCELLED, Code.CANCELLED, "Cancelled.")
+        if self.why == EXHAUSTED:
+            reason = "A budget was used up while the agent was at work, so it was stopped."
+            return Ending(Status.FAILED, Code.BUDGET, reason, acted=self._acted)
         return Ending(Status.LOST, Code.LOST)
 
     def _fault(self, error: Exception) -> Ending:
