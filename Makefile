@@ -14,7 +14,7 @@ $(shell rm -rf $(VENV))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench demo real-llm lock
+.PHONY: help run test lint format bench demo real-llm lock
 
 help: ## List these words
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -31,6 +31,11 @@ lint: $(VENV)/.installed-dev ## Check style, types, migrations and templates
 	$(PY) -m mypy .
 	$(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	@find templates -name '*.html' -print0 | xargs -0 -r $(VENV)/bin/djade --target-version 5.2 --check
+
+format: $(VENV)/.installed-dev ## Bring style and templates into shape
+	$(PY) -m ruff check --fix-only -q .
+	$(PY) -m ruff format -q .
+	@find templates -name '*.html' -print0 | xargs -0 -r $(VENV)/bin/djade --target-version 5.2 || true
 
 bench: $(VENV)/.installed-dev ## Measure (ARGS="claims" for one figure)
 	@exec $(PY) -m tests.bench $(ARGS)
