@@ -31,6 +31,8 @@ DAYS = 14
 MODEL = "simulated"
 NOTE = "Simulated: nobody was charged."
 BUDGET_MICROS = 25_000_000
+ENTRANCE_SECONDS = 30  # between the runs that start now: there is something to see for a while
+PACE = 2.5
 
 
 @transaction.atomic
@@ -96,7 +98,11 @@ class _Stage:
                 instructions=role.instructions,
                 reports_to=self.agents.get(role.boss),
                 adapter_type="demo",
-                adapter_config={"script": role.script, "failRate": role.fail_rate},
+                adapter_config={
+                    "script": role.script,
+                    "failRate": role.fail_rate,
+                    "pace": PACE,
+                },
                 on_finish=role.on_finish,
             )
         Agent.objects.filter(company=self.company).update(
@@ -326,16 +332,16 @@ class _Stage:
             actor=self.operator,
             now=self.ago(3.1),
         )
-        for tale in story.TALES:
-            if tale.now == "starts":
-                runs.wake(
-                    agent=self.agents[tale.agent],
-                    issue=self.issues[tale.key],
-                    reason="issue_assigned",
-                    source=HeartbeatRun.Source.ASSIGNMENT,
-                    actor=self.operator,
-                    now=self.now,
-                )
+        for place, tale in enumerate(t for t in story.TALES if t.now == "starts"):
+            runs.wake(
+                agent=self.agents[tale.agent],
+                issue=self.issues[tale.key],
+                reason="issue_assigned",
+                source=HeartbeatRun.Source.ASSIGNMENT,
+                actor=self.operator,
+                now=self.now,
+                not_before=self.now + timedelta(seconds=place * ENTRANCE_SECONDS),
+            )
         for role in story.CAST:
             if role.beats_seconds:
                 roster.update(

@@ -182,7 +182,8 @@ TALES = (
                 12.8,
                 7,
                 "**Recommendation: the second supplier.**\n\n| | price | weeks | Nm |\n"
-                "|---|---|---|---|\n| first | 41 | 9 | 2.2 |\n| second | 38 | 4 | 2.1 |\n| third | 35 | 12 | 1.8 |",
+                "|---|---|---|---|\n| first | 41 | 9 | 2.2 |\n"
+                "| second | 38 | 4 | 2.1 |\n| third | 35 | 12 | 1.8 |",
             ),
         ),
     ),
