@@ -13,8 +13,23 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.db.models import F, Q
 
+from agents.connection_models import AgentFallback, ProviderBucket, ProviderConnection
 from companies.ids import new_id
 from companies.models import Company, TenantQuerySet, User
+
+__all__ = [
+    "Agent",
+    "AgentFallback",
+    "AgentKey",
+    "Beacon",
+    "HeartbeatRun",
+    "Hold",
+    "ProviderBucket",
+    "ProviderConnection",
+    "RunEvent",
+    "RunQuerySet",
+    "Worker",
+]
 
 
 class Agent(models.Model):
@@ -53,6 +68,15 @@ class Agent(models.Model):
     )
     adapter_type = models.CharField(max_length=30)
     adapter_config = models.JSONField(default=dict, blank=True)
+    connection = models.ForeignKey(
+        ProviderConnection,
+        null=True,
+        blank=True,
+        editable=False,
+        on_delete=models.RESTRICT,
+        related_name="agents",
+        help_text="What `connectionId` of the configuration names; kept in step by `roster`.",
+    )
     instructions = models.TextField(blank=True, max_length=100_000)
     on_finish = models.CharField(
         max_length=10,
@@ -126,6 +150,12 @@ class Hold(models.Model):
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="holds")
     reason = models.CharField(max_length=20, choices=Reason)
     note = models.CharField(max_length=500, blank=True)
+    details = models.JSONField(
+        default=dict,
+        db_default=models.Value({}, models.JSONField()),  # code of before writes rows, too
+        blank=True,
+        help_text="The evidence, for the page.",
+    )
     created_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -258,6 +288,11 @@ class HeartbeatRun(models.Model):
     token_digest = models.CharField(max_length=64, null=True, unique=True, editable=False)
     adapter_type = models.CharField(max_length=30, blank=True)
     model = models.CharField(max_length=120, blank=True)
+    connection_id = models.UUIDField(
+        null=True,
+        editable=False,
+        help_text="The provider connection it counts against; no foreign key, for it is history.",
+    )
     started_at = models.DateTimeField(null=True, blank=True)
     output_at = models.DateTimeField(null=True, blank=True, help_text="The last sign of life.")
     acted_at = models.DateTimeField(
@@ -330,6 +365,11 @@ class HeartbeatRun(models.Model):
             ),
             models.Index(
                 fields=["company", "agent"], condition=Q(status="running"), name="run_running"
+            ),
+            models.Index(
+                fields=["connection_id"],
+                condition=Q(status="running", connection_id__isnull=False),
+                name="run_on_connection",
             ),
             models.Index(fields=["company", "created_at", "id"], name="run_by_company"),
             models.Index(fields=["agent", "created_at", "id"], name="run_by_agent"),

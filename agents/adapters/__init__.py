@@ -100,7 +100,7 @@ def validate(type_: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def secret_names(type_: str, config: Mapping[str, Any]) -> set[str]:
-    """Names of the secrets (or of `apiKeyEnv` and `connectionId`) that a run will ask for.
+    """Names of the secrets (or of `apiKeyEnv`) that a run will ask for.
 
     Raises UnknownAdapter and ConfigError.
     """

@@ -195,6 +195,8 @@ def _messages(conversation: Conversation) -> list[dict[str, Any]]:
 def _blocks(turn: Turn) -> list[dict[str, Any]]:
     """The answer's blocks as they came, thinking and its signature included."""
     arguments = {call.id: call.arguments for call in turn.answer.calls}
+    if not turn.answer.blocks:
+        return _from_elsewhere(turn.answer)
     blocks: list[dict[str, Any]] = []
     for block in turn.answer.blocks:
         if block.get("type") == "tool_use":
@@ -202,6 +204,15 @@ def _blocks(turn: Turn) -> list[dict[str, Any]]:
         if block.get("type") != "text" or block.get("text"):
             blocks.append(block)
     return blocks
+
+
+def _from_elsewhere(answer: Answer) -> list[dict[str, Any]]:
+    """An answer of a provider with another wire, from before the run fell back to this one."""
+    said = [{"type": "text", "text": answer.text}] if answer.text else []
+    return said + [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": _object(call.arguments)}
+        for call in answer.calls
+    ]
 
 
 def _object(arguments: str) -> dict[str, Any]:

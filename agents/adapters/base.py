@@ -37,6 +37,7 @@ class Code(StrEnum):
     IDLE = "idle_timeout"  # no sign of life for too long
     OUTPUT_LIMIT = "output_limit"  # more output than allowed
     TURN_LIMIT = "turn_limit"  # more model turns than allowed
+    LOOP = "loop_detected"  # it goes round in circles
     EXIT_NONZERO = "exit_nonzero"
     BAD_RESULT = "bad_result"  # the result does not follow the result protocol
     SIMULATED = "simulated_failure"  # the demo agent, failing on purpose
@@ -68,6 +69,20 @@ class AdapterError(Exception):
         self.retry_after = retry_after
         self.acted = acted
         self.detail = dict(detail or {})
+
+
+class Throttled(AdapterError):
+    """We hold a call back ourselves, because of the provider's limits or its trouble: nothing has
+    failed, and `retry_after` seconds later it may go better.
+
+    `diverts` is true when another provider may be asked instead.
+    """
+
+    def __init__(
+        self, code: Code, message: str, *, retry_after: float | None, diverts: bool = False
+    ) -> None:
+        super().__init__(code, message, retry_after=retry_after)
+        self.diverts = diverts
 
 
 # --- what an adapter says ------------------------------------------------------------------
@@ -175,6 +190,20 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """One way to a model. Position 0 is the agent's own choice, the others are its fallbacks in
+    order; a run may begin with one of these when the provider before it is known to be away."""
+
+    connection_id: str
+    name: str
+    kind: Literal["openai", "anthropic"]
+    model: str
+    base_url: str = ""
+    key: str = field(default="", repr=False)
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ToolSpec:
     """A tool a chat model may call; `parameters` is a JSON Schema object."""
 
@@ -203,6 +232,28 @@ class GrantCall(Protocol):
     ) -> Awaitable[None]: ...
 
 
+class AdmitCall(Protocol):
+    """Asked before each call on a route, with the most tokens it may take. Waits a short while
+    for the provider's limits; raises Throttled when it would be long."""
+
+    def __call__(self, route: Route, *, tokens: int) -> Awaitable[None]: ...
+
+
+class ReportCall(Protocol):
+    """Told, without waiting, how an admitted call ended: `tokens` that it used, whether anything
+    of an answer was seen, and the failure, if it was one."""
+
+    def __call__(
+        self, route: Route, *, taken: int, tokens: int, answered: bool, error: AdapterError | None
+    ) -> None: ...
+
+
+class Divert(Protocol):
+    """Asked whether the run may go on with this route, because the one before has failed."""
+
+    def __call__(self, route: Route, because: AdapterError) -> Awaitable[bool]: ...
+
+
 async def no_tools(name: str, arguments: Mapping[str, Any]) -> ToolResult:
     return ToolResult(f"unknown tool {name}", is_error=True)
 
@@ -215,6 +266,20 @@ async def always_granted(
 
 def ignore_usage(usage: Usage) -> None:
     return None
+
+
+async def always_admitted(route: Route, *, tokens: int) -> None:
+    return None
+
+
+def ignore_report(
+    route: Route, *, taken: int, tokens: int, answered: bool, error: AdapterError | None
+) -> None:
+    return None
+
+
+async def always_diverted(route: Route, because: AdapterError) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +309,10 @@ class Brief:
     tools: Sequence[ToolSpec] = ()
     call_tool: CallTool = no_tools
     grant_call: GrantCall = always_granted
+    routes: Sequence[Route] = ()  # of an agent that uses provider connections, first choice first
+    admit_call: AdmitCall = always_admitted
+    report_call: ReportCall = ignore_report
+    divert: Divert = always_diverted
     # Called, without waiting, with the use of a model call that was cut short by cancellation:
     # nothing can be yielded then, yet the provider bills what it generated.
     book_usage: Callable[[Usage], None] = ignore_usage

@@ -26,12 +26,14 @@ from agents.adapters.base import (
     ConfigClass,
     Done,
     Event,
+    Route,
     Started,
     Step,
     Text,
     ToolResult,
     Usage,
 )
+from agents.adapters.legs import Leg, Legs
 from agents.adapters.line import Line, Lines
 from agents.adapters.wire import Answer, Call, ChatConfig, Conversation, Turn, Wire
 
@@ -46,15 +48,15 @@ MAX_TOOL_RESULT_CHARS = 60_000
 class Run:
     """The loop of one run. Made for one brief, iterated once."""
 
-    def __init__(self, wire: Wire, line: Line, config: ChatConfig, brief: Brief) -> None:
-        self.wire = wire
-        self.line = line
+    def __init__(self, legs: Legs, config: ChatConfig, brief: Brief) -> None:
+        self.legs = legs
         self.config = config
         self.brief = brief
         self.calls = 0  # that were booked
         self.acted = False  # a tool that changes something ran
         self.turns: list[Turn] = []
         self._announced = False
+        self._seen = False  # something of the answer that is asked for
 
     async def events(self) -> AsyncGenerator[Event, None]:
         try:
@@ -95,27 +97,51 @@ class Run:
             yield Done(summary=answer.text.strip(), result=self._facts(answer))
 
     async def _ask(self, answer: Answer) -> AsyncGenerator[Event, None]:
+        """One answer, by the next way when this one fails before anything of it was seen."""
+        while True:
+            try:
+                async with aclosing(self._call(answer)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except AdapterError as error:
+                if self._seen or not await self.legs.divert(error):
+                    raise
+                answer.clear()
+                self._announced = False  # another model begins
+
+    async def _call(self, answer: Answer) -> AsyncGenerator[Event, None]:
         """One model call: its text as it comes, then what it cost, whatever became of it."""
+        leg, taken, admitted = self.legs.current, 0, False
         usage: Usage | None = None
+        failure: AdapterError | None = None
         body = b""
+        self._seen = False
         try:
             body = self._body()
+            worst = len(body) // 3 + 1  # the worst case, not the likely one
+            taken = worst + leg.config.max_tokens
+            await self.legs.admit(taken)
+            admitted = True
             await self.brief.grant_call(
-                provider=self.line.provider,
-                model=self.config.model,
-                input_tokens=len(body) // 3 + 1,  # the worst case, not the likely one
-                max_output_tokens=self.config.max_tokens,
+                provider=leg.line.provider,
+                model=leg.config.model,
+                input_tokens=worst,
+                max_output_tokens=leg.config.max_tokens,
             )
-            async with aclosing(self.line.call(self._body, self.wire.decoder, answer)) as parts:
+            async with aclosing(leg.line.call(self._body, leg.wire.decoder, answer)) as parts:
                 async for part in parts:
+                    self._seen = True
                     if not self._announced:
                         self._announced = True
-                        yield Started(model=answer.model or self.config.model)
+                        yield Started(model=answer.model or leg.config.model)
                     if isinstance(part, Text):
                         yield part
                     if answer.chars > MAX_OUTPUT_CHARS:
                         raise AdapterError(Code.OUTPUT_LIMIT, "The answer is longer than allowed.")
-        except AdapterError:
+            usage = self._usage(answer, len(body), always=True)
+        except AdapterError as error:
+            failure = error
             usage = self._usage(answer, len(body))
             if usage:
                 yield usage
@@ -126,7 +152,9 @@ class Run:
             if usage:
                 self.brief.book_usage(usage)
             raise
-        usage = self._usage(answer, len(body), always=True)
+        finally:
+            if admitted:
+                self.legs.report(taken=taken, usage=usage, answered=self._seen, error=failure)
         if usage:
             yield usage
 
@@ -143,14 +171,15 @@ class Run:
             reported["output_tokens"] = max(reported.get("output_tokens", 0), _tokens(answer.chars))
         return Usage(
             call=self.calls,
-            provider=self.line.provider,
-            model=answer.model or self.config.model,
+            provider=self.legs.current.line.provider,
+            model=answer.model or self.legs.current.config.model,
             source="reported" if whole else "estimated",
             **reported,
         )
 
     def _body(self) -> bytes:
-        quirks = self.line.quirks
+        leg = self.legs.current
+        quirks = leg.line.quirks
         tools = self.brief.tools if self.config.tools and "no_tools" not in quirks else ()
         conversation = Conversation(
             system=prompt.system(self.brief, with_tools=bool(tools)),
@@ -158,7 +187,7 @@ class Run:
             turns=self.turns,
             tools=tools,
         )
-        return orjson.dumps(self.wire.body(self.config, conversation, quirks))
+        return orjson.dumps(leg.wire.body(leg.config, conversation, quirks))
 
     def _finish(self, answer: Answer) -> Done:
         summary = answer.text.strip()
@@ -172,7 +201,11 @@ class Run:
         return Done(summary=summary, status=status, result=self._facts(answer))
 
     def _facts(self, answer: Answer) -> dict[str, Any]:
-        return {"stopReason": answer.stop_reason, "modelCalls": self.calls}
+        return {
+            "stopReason": answer.stop_reason,
+            "modelCalls": self.calls,
+            **self.legs.facts(),
+        }
 
     async def _use_tools(
         self, answer: Answer, results: list[tuple[Call, ToolResult]]
@@ -257,14 +290,19 @@ class ChatAdapter:
     uses_tools: ClassVar[bool] = True
     simulated: ClassVar[bool] = False
     wire: ClassVar[Wire]
+    _wires: ClassVar[dict[str, Wire]] = {}  # of all kinds: a fallback may speak another one
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        ChatAdapter._wires[cls.type] = cls.wire
 
     def __init__(self) -> None:
         self._lines = Lines()
 
     async def run(self, brief: Brief) -> AsyncGenerator[Event, None]:
         config = self._config(brief.config)
-        line = self._open(config, brief.secrets)
-        async with aclosing(Run(self.wire, line, config, brief).events()) as events:
+        legs = Legs(self._legs(config, brief), brief)
+        async with aclosing(Run(legs, config, brief).events()) as events:
             async for event in events:
                 yield event
 
@@ -333,19 +371,46 @@ class ChatAdapter:
             where = ".".join(str(part) for part in first["loc"])
             raise AdapterError(Code.CONFIG_INVALID, f"{where}: {first['msg']}") from error
 
-    def _open(self, config: ChatConfig, secrets: Mapping[str, str]) -> Line:
-        base_url = config.base_url or self.wire.default_url
+    def _legs(self, config: ChatConfig, brief: Brief) -> list[Leg]:
+        if config.connection_id is None:
+            return [Leg(self.wire, self._open(config, brief.secrets), config)]
+        if not brief.routes:
+            raise AdapterError(
+                Code.CONFIG_INVALID, "The connection of this agent is switched off or gone."
+            )
+        return [self._leg(config, route, brief.secrets) for route in brief.routes]
+
+    def _leg(self, config: ChatConfig, route: Route, secrets: Mapping[str, str]) -> Leg:
+        changes: dict[str, Any] = {"model": route.model}
+        if route.position > 0:
+            changes["headers"] = {}  # meant for the first provider, and perhaps a secret of it
+        config = config.model_copy(update=changes)
+        wire = self._wires[route.kind]
+        line = self._open(config, secrets, wire=wire, base_url=route.base_url, key=route.key)
+        return Leg(wire, line, config, route)
+
+    def _open(
+        self,
+        config: ChatConfig,
+        secrets: Mapping[str, str],
+        *,
+        wire: Wire | None = None,
+        base_url: str = "",
+        key: str | None = None,
+    ) -> Line:
+        wire = wire or self.wire
+        base_url = base_url or config.base_url or wire.default_url
         if not base_url:
             raise AdapterError(
                 Code.CONFIG_INVALID,
                 "No base URL is set, and the connection does not give one.",
             )
-        key = config.key(secrets)
-        headers = {**self.wire.headers(key), **fields.fill_headers(config.headers, secrets)}
+        key = config.key(secrets) if key is None else key
+        headers = {**wire.headers(key), **fields.fill_headers(config.headers, secrets)}
         return self._lines.open(
             base_url=base_url,
-            path=self.wire.path,
-            provider=self.wire.provider(base_url),
+            path=wire.path,
+            provider=wire.provider(base_url),
             model=config.model,
             headers=headers,
             key=key,

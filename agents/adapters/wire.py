@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+from uuid import UUID
 
 from pydantic import Field, model_validator
 
@@ -19,6 +20,13 @@ Stop = Literal["stop", "tools", "length", "refused", "pause", "unknown"]
 Quirk = Literal["no_stream_options", "no_tools", "max_completion_tokens", "no_temperature"]
 
 
+class Fallback(Config):
+    """Where to turn when the connection before has failed, and which model to ask there."""
+
+    connection_id: UUID
+    model: fields.Name
+
+
 class ChatConfig(Config):
     """How to reach a chat model and how far it may go."""
 
@@ -26,7 +34,8 @@ class ChatConfig(Config):
     model: fields.Name
     api_key_env: fields.KeyVariable | None = None
     api_key_secret: fields.Name | None = None
-    connection_id: fields.Name | None = None
+    connection_id: UUID | None = None
+    fallbacks: list[Fallback] = Field(default_factory=list, max_length=5)
     max_tokens: int = Field(4096, ge=1, le=1_000_000)
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     headers: fields.Headers = Field(default_factory=dict)
@@ -41,17 +50,19 @@ class ChatConfig(Config):
         named = [n for n in (self.api_key_env, self.api_key_secret, self.connection_id) if n]
         if len(named) > 1:
             raise ValueError("Choose one of apiKeyEnv, apiKeySecret and connectionId.")
+        if self.connection_id and self.base_url:
+            raise ValueError("The connection has the address; leave baseUrl out.")
+        if self.fallbacks and not self.connection_id:
+            raise ValueError("Fallbacks need a connectionId to fall back from.")
         return self
 
     def key(self, secrets: Mapping[str, str]) -> str:
-        """The API key, "" when none is configured. Raises AdapterError when it is missing."""
+        """The API key, "" when none is named. Raises AdapterError when it is missing."""
         name = self.api_key_secret or self.api_key_env
-        if name:
-            return fields.secret_value(name, secrets)
-        return secrets.get(self.connection_id or "", "")
+        return fields.secret_value(name, secrets) if name else ""
 
     def secret_names(self) -> set[str]:
-        named = {self.api_key_secret, self.api_key_env, self.connection_id} - {None}
+        named = {self.api_key_secret, self.api_key_env} - {None}
         return {str(name) for name in named} | fields.secrets_in_headers(self.headers)
 
 
