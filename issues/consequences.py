@@ -60,16 +60,18 @@ def wake_assignee(
     now: datetime,
     comment_ids: Iterable[uuid.UUID] = (),
     payload: dict[str, Any] | None = None,
+    is_free: bool = False,
 ) -> bool:
     """Wake the agent whose issue this is, if it can do something about it. True when woken.
 
     Nobody is woken about what is closed or not planned yet. What an open issue blocks wakes for
-    an answer only; the change that opens the way wakes again.
+    an answer only; the change that opens the way wakes again. `is_free`: the caller knows that
+    nothing blocks it.
     """
     agent = issue.assignee_agent
     if agent is None or issue.status in (*Issue.CLOSED, S.BACKLOG):
         return False
-    if reason not in wakes.ANSWERING and graph.open_blockers(issue.id):
+    if not is_free and reason not in wakes.ANSWERING and graph.open_blockers(issue.id):
         return False
     woken = runs.wake(
         agent=agent,
@@ -98,6 +100,7 @@ def wake_assigned(issue: Issue, *, actor: Actor, now: datetime) -> bool:
         source=Source.ASSIGNMENT,
         actor=activity.SYSTEM if own else actor,
         now=now,
+        is_free=True,
     )
 
 
@@ -218,6 +221,7 @@ def _free(issue: Issue, *, by: Issue, actor: Actor, now: datetime) -> None:
         actor=activity.SYSTEM,
         now=now,
         payload={"resolvedBy": by.identifier, "resolvedAs": by.status},
+        is_free=True,
     )
 
 

@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.utils import timezone
 
-from agents import outcomes, wakes
+from agents import wakes
 from agents.models import Agent, HeartbeatRun
-from companies import activity, live
+from companies import activity
 from companies.activity import Actor
 from companies.errors import Forbidden, Invalid, NotFound
-from issues import consequences, graph, ownership, steps, transitions
+from issues import closing_words, consequences, graph, ownership, steps, transitions
 from issues.models import Checkout, Comment, Interaction, Issue
 
 S = Issue.Status
@@ -210,26 +210,28 @@ def report(
     `retry_at` is set when another attempt follows. Success: the summary is a comment (unless the
     agent wrote one in this run) and an issue still in progress goes where the wish or the agent's
     policy says. Failure: to do again while an attempt follows, else blocked with the reason in the
-    thread. Cancelled: to do again, silently. Always: this run's checkout ends. Twice is once.
+    thread. Cancelled: to do again, silently. Always: this run's checkouts end, also those of
+    other issues that it took on its way. Twice is once.
     """
     now = now or timezone.now()
-    if run.issue_id is None:
+    graph.lock(run.company_id, "read")
+    issue = Issue.objects.filter(id=run.issue_id).first() if run.issue_id else None
+    others = _also_held(run)
+    locked = graph.lock_rows(others | ({issue.id, *graph.neighbours(issue)} if issue else set()))
+    for issue_id in sorted(others & locked.keys()):
+        release(issue=locked[issue_id], agent=run.agent, run=run, now=now, reason=f"run_{status}")
+    row = locked.pop(issue.id, None) if issue else None
+    if row is None:
         return None
-    issue = Issue.objects.filter(id=run.issue_id).first()
-    if issue is None:
-        return None
-    graph.lock(issue.company_id, "read")
-    locked = graph.lock_rows({issue.id} | graph.neighbours(issue))
-    row = locked.pop(issue.id)
     actor = _as_agent(run.agent, run)
     held = Checkout.objects.filter(issue=row, run=run, released_at=None).first()
     failed = status not in (Run.SUCCEEDED, Run.CANCELLED) and retry_at is None
     # It failed before it had the issue in hand: still nobody else will do it.
     unstarted = held is None and failed and row.status == S.TODO
     if status == Run.SUCCEEDED:
-        _say(row, run, summary, now)
+        closing_words.say(row, run, summary, now)
     elif failed and (held is not None or unstarted) and row.assignee_agent_id == run.agent_id:
-        unstarted = _say_failed(row, run, code, message, now) and unstarted
+        unstarted = closing_words.say_failed(row, run, code, message, now) and unstarted
     if held is None and not unstarted:
         return row
     if held is not None:
@@ -243,7 +245,7 @@ def report(
             steps.mark(row, S.TODO, now)
         else:
             steps.mark(row, S.BLOCKED, now)
-            row.blocked_reason = _failed(run, code)[:500]
+            row.blocked_reason = closing_words.failure(run, code)[:500]
     if row.status != before:
         consequences.save(row, now)
         consequences.record(
@@ -262,6 +264,12 @@ def report(
     if row.status != before and row.status in Issue.CLOSED:
         consequences.closed(row, actor=actor, now=now, locked=locked)
     return row
+
+
+def _also_held(run: HeartbeatRun) -> set[uuid.UUID]:
+    """Other issues than its own that the run has checked out."""
+    held = Checkout.objects.filter(run=run, released_at=None)
+    return set(held.values_list("issue_id", flat=True)) - {run.issue_id}
 
 
 def _settle(row: Issue, run: HeartbeatRun, wish: str | None, now: datetime) -> None:
@@ -314,54 +322,6 @@ def _go_on(row: Issue, run: HeartbeatRun, now: datetime) -> None:
         now=now,
         not_before=now + timedelta(seconds=FOLLOW_UP_SECONDS),
     )
-
-
-def _say(row: Issue, run: HeartbeatRun, summary: str, now: datetime) -> None:
-    """The run's closing words, once, unless the agent has spoken itself."""
-    words = summary.replace("\x00", "").encode("utf-8", "replace").decode().strip()[:100_000]
-    if not words or Comment.objects.filter(run=run, author_agent=run.agent).exists():
-        return
-    comment = Comment.objects.create(
-        company_id=row.company_id,
-        issue=row,
-        author_agent=run.agent,
-        run=run,
-        body=words,
-        created_at=now,
-    )
-    actor = _as_agent(run.agent, run)
-    consequences.record(
-        row,
-        actor=actor,
-        action="issue.commented",
-        now=now,
-        details={"commentId": str(comment.id), "excerpt": words[:200]},
-    )
-    if not consequences.talk_is_paused(row, actor, now):
-        consequences.wake_mentioned(comment, row, actor=actor, now=now)
-
-
-def _say_failed(row: Issue, run: HeartbeatRun, code: str, message: str, now: datetime) -> bool:
-    """One word of the system in the thread when no further attempt follows. False when it was
-    said before."""
-    if Comment.objects.filter(run=run, author_agent=None, author_user=None).exists():
-        return False
-    clean = message.replace("\x00", "").encode("utf-8", "replace").decode().strip()[:2_000]
-    detail = f"\n\n{clean}" if clean else ""
-    Comment.objects.create(
-        company_id=row.company_id,
-        issue=row,
-        run=run,
-        body=f"**{_failed(run, code)}**{detail}",
-        created_at=now,
-    )
-    live.publish(row.company_id, "inbox")
-    return True
-
-
-def _failed(run: HeartbeatRun, code: str) -> str:
-    outcome = outcomes.of(code)
-    return f"{run.agent.name} could not finish: {outcome.title}. {outcome.remedy}"
 
 
 def _check_expected(expected: Collection[str]) -> None:

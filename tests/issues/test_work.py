@@ -326,6 +326,16 @@ def test_a_guest_only_answers(issue: Issue, bo: Agent) -> None:
     assert Comment.objects.get().author_agent == bo
 
 
+def test_what_a_run_took_on_its_way_is_given_back(acme: Company, ada: Agent) -> None:
+    run = factories.running(ada)
+    taken = factories.issue(acme, assignee=ada)
+    work.checkout(issue=taken, agent=ada, run=run)
+    work.report(run=run, status="succeeded")
+    taken.refresh_from_db()
+    assert (taken.status, taken.assignee_agent) == ("todo", ada)
+    assert Checkout.objects.get().release_reason == "run_succeeded"
+
+
 def test_a_run_without_an_issue_has_nothing_to_report(ada: Agent) -> None:
     assert work.report(run=factories.running(ada), status="succeeded", summary="Hm.") is None
 
