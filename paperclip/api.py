@@ -31,6 +31,7 @@ from issues.api import router as issues
 from issues.thread_api import router as threads
 from paperclip import callers
 from paperclip.agent_api import router as agents
+from paperclip.callback_api import router as callbacks
 from paperclip.health_api import router as health
 from paperclip.overview_api import router as overview
 from paperclip.task_api import router as tasks
@@ -84,6 +85,7 @@ for tag, router in (
     ("agents", agents),
     ("keys", keys),
     ("runs", runs),
+    ("callbacks", callbacks),
     ("issues", issues),
     ("threads", threads),
     ("money", billing),

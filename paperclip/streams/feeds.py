@@ -21,6 +21,7 @@ TAIL_EVENTS = 512
 TAIL_BYTES = 256 * 1024
 BATCHES_KEPT = 64
 MANY_NOTICES = 200
+RESYNC = "resync"
 
 ENDED = frozenset({"succeeded", "failed", "timed_out", "cancelled", "lost", "unknown"})
 
@@ -143,11 +144,11 @@ class CompanyFeed:
             for token, frames in self.batches
             if token > seen
             for topic, data in frames
-            if not topics or topic in topics
+            if not topics or topic in topics or topic == RESYNC
         ]
         return b"".join(parts), self.token
 
 
 def resync(token: int) -> bytes:
     """Tells a viewer to read everything anew: they may have missed hints."""
-    return sse.frame("resync", {"topic": "resync", "id": None}, token)
+    return sse.frame(RESYNC, {"topic": RESYNC, "id": None}, token)

@@ -24,7 +24,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 
 from companies import live
-from paperclip.streams.feeds import ENDED, CompanyFeed, RunFeed
+from paperclip.streams.feeds import ENDED, RESYNC, CompanyFeed, RunFeed
 from paperclip.streams.viewers import Threads
 
 log = logging.getLogger(__name__)
@@ -221,7 +221,7 @@ class Hub:
 
     def _missed(self) -> None:
         for feed in self.companies.values():
-            feed.note("resync", None)
+            feed.note(RESYNC, None)
 
     async def _read(self) -> None:
         """Read what is new of all marked runs, in one statement, a few times a second."""

@@ -125,6 +125,13 @@ MATRIX: dict[str, Row] = {
     "GET /heartbeat-runs/{run_id}/events": everyone_reads(f"{R}/events"),
     "GET /heartbeat-runs/{run_id}/log": everyone_reads(f"{R}/log"),
     "POST /heartbeat-runs/{run_id}/cancel": operators_write(f"{R}/cancel"),
+    # only the run itself; ACM's run is not one that waits for a call back
+    "POST /heartbeat-runs/{run_id}/lease": _row(
+        401, 404, 404, 403, 403, 403, 403, 409, path=f"{R}/lease"
+    ),
+    "POST /heartbeat-runs/{run_id}/result": _row(
+        401, 404, 404, 403, 403, 403, 403, 409, path=f"{R}/result", body={"summary": "x"}
+    ),
     # issues
     "GET /companies/{company}/issues": everyone_reads(f"{C}/issues"),
     "POST /companies/{company}/issues": all_but_viewers(f"{C}/issues", {"title": "New"}, 201),

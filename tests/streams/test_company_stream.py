@@ -154,3 +154,11 @@ def test_a_removed_member_hears_nothing_any_more(
             await viewer.until_end()
 
     asyncio.run(story())
+
+
+def test_resync_passes_every_choice_of_topics() -> None:
+    feed = feeds.CompanyFeed("acme")
+    feed.note(feeds.RESYNC, None)
+    feed.flush(1_000)
+
+    assert b"event: resync" in feed.after(0, frozenset({"issues"}))[0]

@@ -1,0 +1,116 @@
+"""Runs that go on elsewhere (an `http` agent that answered 202): their signs of life, their end.
+
+Called with the run's own token, by nobody else.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Annotated, Any
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from ninja import Body, Router
+from pydantic import Field
+
+from agents import runs, shapes
+from agents.adapters import base, results
+from agents.models import HeartbeatRun
+from billing import ledger
+from companies import wire
+from companies.errors import Conflict, Forbidden, Invalid, NotFound
+from paperclip.engine import heartbeat
+
+router = Router()
+
+
+class Lease(wire.Body):
+    seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
+
+
+@router.post("/heartbeat-runs/{run_id}/lease", summary="A run elsewhere is still at work")
+def extend_lease(
+    request: HttpRequest, run_id: uuid.UUID, body: Lease | None = None
+) -> HttpResponse:
+    """The run counts as lost when its lease ends without another call."""
+    run = _own(request, run_id)
+    lease = timedelta(seconds=(body or Lease()).seconds)
+    expires_at = runs.extend_lease(run_id=run.pk, lease=lease)
+    return wire.answer({"runId": run.pk, "leaseExpiresAt": expires_at})
+
+
+@router.post("/heartbeat-runs/{run_id}/result", summary="A run elsewhere has ended")
+def report_result(
+    request: HttpRequest, run_id: uuid.UUID, body: Body[dict[str, Any]]
+) -> HttpResponse:
+    """Takes the result object of the adapters: summary, status, usage, cost, session, result. The
+    run's token is worthless afterwards."""
+    run = _own(request, run_id)
+    if run.lease_expires_at is None:
+        raise Conflict("run_not_external", "This run does not wait for a call back.")
+    try:
+        outcome = results.read(body, provider=run.adapter_type)
+    except base.AdapterError as error:
+        raise Invalid("bad_result", error.message) from None
+    with transaction.atomic():
+        if outcome.usage is not None:
+            _book(run, outcome.usage)
+        try:
+            heartbeat.close_run(_claimed(run), _ending(outcome.done))
+        except runs.Stale:
+            raise Conflict("run_ended", "This run has ended already.") from None
+    run.refresh_from_db()
+    return wire.answer(shapes.run(run, timezone.now()))
+
+
+def _own(request: HttpRequest, run_id: uuid.UUID) -> HeartbeatRun:
+    caller = wire.principal(request)
+    if caller.kind != "run":
+        found = wire.in_companies(caller, HeartbeatRun.objects.filter(id=run_id))
+        if not found.exists():
+            raise NotFound("There is no such run.")
+        raise Forbidden("run_token_needed", "Only the run itself does this, with its token.")
+    if caller.run_id != run_id:
+        raise NotFound("There is no such run.")
+    return HeartbeatRun.objects.select_related("issue").get(id=run_id)
+
+
+def _book(run: HeartbeatRun, usage: base.Usage) -> None:
+    issue = run.issue
+    ledger.book(
+        company_id=run.company_id,
+        agent_id=run.agent_id,
+        run_id=run.pk,
+        issue_id=run.issue_id,
+        project_id=issue.project_id if issue else None,
+        goal_id=issue.goal_id if issue else None,
+        billing_code=issue.billing_code if issue else "",
+        usage=usage,
+        key=ledger.run_key(run.pk, usage.call),
+        now=timezone.now(),
+    )
+
+
+def _claimed(run: HeartbeatRun) -> runs.Claimed:
+    return runs.Claimed(
+        run_id=run.pk,
+        epoch=run.epoch,
+        company_id=run.company_id,
+        agent_id=run.agent_id,
+        issue_id=run.issue_id,
+        created_at=run.created_at,
+        adapter_type=run.adapter_type,
+        attempt=run.attempt,
+    )
+
+
+def _ending(done: base.Done) -> heartbeat.Ending:
+    session = {"sessionId": done.session_id} if done.session_id else {}
+    return heartbeat.Ending(
+        HeartbeatRun.Status.SUCCEEDED,
+        summary=done.summary,
+        wish=done.status,
+        result={**dict(done.result), **session},
+    )

@@ -1,0 +1,73 @@
+"""Runs that go on elsewhere: lease and result, with the run's own token."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from agents import runs
+from agents.models import Agent, HeartbeatRun
+from billing.models import CostEvent
+from issues.models import Comment, Issue
+from tests import factories
+from tests.api.conftest import Caller
+
+
+@pytest.fixture
+def elsewhere(adas_run: HeartbeatRun, ada: Agent, issue: Issue, as_run: Caller) -> HeartbeatRun:
+    """Ada's run, checked out, after a 202."""
+    factories.checkout(issue, ada, adas_run)
+    Issue.objects.filter(id=issue.id).update(status="in_progress")
+    runs.go_external(run_id=adas_run.id, epoch=adas_run.epoch, session={"id": "s-1"})
+    adas_run.refresh_from_db()
+    return adas_run
+
+
+def test_a_sign_of_life_moves_the_lease(as_run: Caller, elsewhere: HeartbeatRun) -> None:
+    HeartbeatRun.objects.filter(id=elsewhere.id).update(
+        lease_expires_at=timezone.now() + timedelta(seconds=5)
+    )
+
+    moved = as_run.send("POST", f"/api/heartbeat-runs/{elsewhere.id}/lease", {"seconds": 3600})
+
+    assert moved.status_code == 200, moved.content
+    elsewhere.refresh_from_db()
+    assert elsewhere.lease_expires_at is not None
+    assert elsewhere.lease_expires_at > timezone.now() + timedelta(minutes=50)
+
+
+def test_the_result_ends_the_run_and_reports_to_the_issue(
+    as_run: Caller, elsewhere: HeartbeatRun
+) -> None:
+    done = as_run.send(
+        "POST", f"/api/heartbeat-runs/{elsewhere.id}/result",
+        {
+            "summary": "Forged.", "status": "done", "cost": 0.25,
+            "usage": {"model": "m", "inputTokens": 10, "outputTokens": 5},
+        },
+    )  # fmt: skip
+
+    assert done.status_code == 200, done.content
+    assert done.json()["status"] == "succeeded"
+    assert Issue.objects.get().status == "done"
+    assert Comment.objects.get().body == "Forged."
+    assert CostEvent.objects.get().cost_micros == 250_000
+    assert as_run.send("GET", "/api/agents/me").status_code == 401
+
+
+def test_a_result_that_is_none_changes_nothing(as_run: Caller, elsewhere: HeartbeatRun) -> None:
+    refused = as_run.send(
+        "POST", f"/api/heartbeat-runs/{elsewhere.id}/result", {"summary": "x", "status": "maybe"}
+    )
+
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_result")
+    elsewhere.refresh_from_db()
+    assert elsewhere.status == "running"
+
+
+def test_another_run_is_not_found(as_run: Caller, elsewhere: HeartbeatRun, bo: Agent) -> None:
+    other = factories.running(bo)
+
+    assert as_run.send("POST", f"/api/heartbeat-runs/{other.id}/result", {}).status_code == 404
