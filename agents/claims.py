@@ -105,6 +105,35 @@ AND (a.max_daily_cost_micros IS NULL OR today.micros < a.max_daily_cost_micros)
 AND NOT EXISTS (SELECT 1 FROM agents_hold h WHERE h.agent_id = a.id)
 """
 
+# Room on the connections to providers: how many runs more may start on each. A breaker that is
+# not closed lets one run in after its time, to try. `diverts`: another provider may be asked.
+# All connections are of companies whose rows are locked, which makes the counts exact.
+_PROVIDERS = """
+SELECT p.id, p.breaker <> 'closed' AND p.disabled_at IS NULL AND p.open_code IN
+           ('rate_limited', 'provider_overloaded', 'connect_failed', 'idle_timeout',
+            'stream_broken') AS diverts,
+       CASE WHEN p.disabled_at IS NOT NULL THEN 0
+            WHEN p.breaker = 'closed' THEN coalesce(p.max_concurrent_runs, 1000000) - at_work.runs
+            WHEN p.open_until <= clock_timestamp() THEN
+                 least(coalesce(p.max_concurrent_runs, 1000000) - at_work.runs, 1 - at_work.trying)
+            ELSE 0 END AS room
+FROM agents_providerconnection p
+CROSS JOIN LATERAL (
+    SELECT count(*) AS runs, count(*) FILTER (WHERE x.started_at >= p.open_until) AS trying
+    FROM agents_heartbeatrun x
+    WHERE x.connection_id = p.id AND x.status = 'running') at_work
+"""
+# The connection on which an agent's next run would start: its own, or else the first fallback
+# that has room. None of it concerns agents without a connection.
+_ROUTE = """
+LEFT JOIN provider own ON own.id = a.connection_id
+LEFT JOIN LATERAL (
+    SELECT p.id, p.room FROM agents_agentfallback f JOIN provider p ON p.id = f.connection_id
+    WHERE f.agent_id = a.id AND p.room > 0 ORDER BY f.position LIMIT 1
+) spare ON own.room <= 0 AND own.diverts
+"""
+_REACHABLE = "(a.connection_id IS NULL OR own.room > 0 OR spare.room > 0)"
+
 # A loose index scan: one probe for each agent with something queued, however long its queue is.
 _LOOK = f"""
 WITH RECURSIVE pair AS (
@@ -125,6 +154,8 @@ WITH RECURSIVE pair AS (
     FROM (SELECT DISTINCT company_id FROM pair) p
     LEFT JOIN agents_heartbeatrun x ON x.company_id = p.company_id AND x.status = 'running'
     GROUP BY p.company_id
+), provider AS MATERIALIZED (
+    {_PROVIDERS} WHERE p.company_id IN (SELECT company_id FROM pair)
 ), candidate AS (
     SELECT a.company_id, a.id AS agent_id, head.priority, head.id,
            bc.runs + row_number() OVER (
@@ -134,12 +165,13 @@ WITH RECURSIVE pair AS (
     JOIN companies_company c ON c.id = pair.company_id AND c.status = 'active'
     JOIN busy_company bc ON bc.company_id = pair.company_id
     {_AGENT_ROOM}
+    {_ROUTE}
     CROSS JOIN LATERAL (
         SELECT r.priority, r.id
         FROM agents_heartbeatrun r LEFT JOIN issues_issue i ON i.id = r.issue_id
         WHERE r.company_id = pair.company_id AND r.agent_id = pair.agent_id AND {_DUE}
         ORDER BY r.priority, r.id LIMIT 1) head
-    WHERE {_ALLOWED} AND {_ROOM} > 0
+    WHERE {_ALLOWED} AND {_ROOM} > 0 AND {_REACHABLE}
       AND (busy.runs > 0 OR bc.agents < c.max_concurrent_agents)
 ), chosen AS (
     SELECT * FROM candidate ORDER BY turn, priority, id LIMIT %(limit)s
@@ -170,13 +202,19 @@ WITH company AS MATERIALIZED (
     WHERE c.id = ANY (%(companies)s) AND c.status = 'active'
       AND EXISTS (SELECT 1 FROM agents_worker w WHERE w.id = %(worker_id)s AND NOT w.draining
                   AND w.lease_expires_at > clock_timestamp())
+), provider AS MATERIALIZED (
+    {_PROVIDERS} WHERE p.company_id = ANY (%(companies)s)
 ), agent AS MATERIALIZED (
-    SELECT a.id, a.company_id, a.adapter_type, {_ROOM} AS room, busy.runs > 0 AS at_work
+    SELECT a.id, a.company_id, a.adapter_type, {_ROOM} AS room, busy.runs > 0 AS at_work,
+           CASE WHEN own.room > 0 THEN own.id ELSE spare.id END AS connection_id,
+           CASE WHEN own.room > 0 THEN own.room ELSE spare.room END AS provider_room
     FROM agents_agent a JOIN company ON company.id = a.company_id
     {_AGENT_ROOM}
-    WHERE a.id = ANY (%(agents)s) AND {_ALLOWED}
+    {_ROUTE}
+    WHERE a.id = ANY (%(agents)s) AND {_ALLOWED} AND {_REACHABLE}
 ), due AS MATERIALIZED (
-    SELECT agent.id AS agent_id, agent.company_id, agent.at_work, agent.room, queued.*
+    SELECT agent.id AS agent_id, agent.company_id, agent.at_work, agent.room,
+           agent.connection_id, agent.provider_room, queued.*
     FROM agent CROSS JOIN LATERAL (
         SELECT r.id, r.priority, r.issue_id, {_STALE} AS stale
         FROM agents_heartbeatrun r LEFT JOIN issues_issue i ON i.id = r.issue_id
@@ -198,19 +236,22 @@ WITH company AS MATERIALIZED (
         PARTITION BY first.company_id ORDER BY first.priority, first.id) AS nth
     FROM (SELECT DISTINCT ON (agent_id) agent_id, company_id, priority, id
           FROM fit WHERE NOT at_work ORDER BY agent_id, priority, id) first
-), chosen AS MATERIALIZED (
-    SELECT fit.id, fit.agent_id
+), admitted AS (
+    SELECT fit.*, row_number() OVER (
+        PARTITION BY fit.connection_id ORDER BY fit.priority, fit.id) AS nth_of_provider
     FROM fit JOIN company ON company.id = fit.company_id
     LEFT JOIN newcomer ON newcomer.agent_id = fit.agent_id
     WHERE fit.at_work OR newcomer.nth <= company.room
-    ORDER BY row_number() OVER (
-        PARTITION BY fit.company_id ORDER BY fit.priority, fit.id), fit.priority, fit.id
+), chosen AS MATERIALIZED (
+    SELECT id, agent_id FROM admitted
+    WHERE connection_id IS NULL OR nth_of_provider <= provider_room
+    ORDER BY row_number() OVER (PARTITION BY company_id ORDER BY priority, id), priority, id
     LIMIT %(limit)s
 ), taken AS (
     UPDATE agents_heartbeatrun r
     SET status = 'running', epoch = r.epoch + 1, worker_id = %(worker_id)s,
         started_at = clock_timestamp(), output_at = clock_timestamp(),
-        adapter_type = agent.adapter_type
+        adapter_type = agent.adapter_type, connection_id = agent.connection_id
     FROM chosen JOIN agent ON agent.id = chosen.agent_id
     WHERE r.id = chosen.id AND r.status = 'queued'
     RETURNING r.id, r.epoch, r.company_id, r.agent_id, r.issue_id, r.created_at, r.adapter_type,
