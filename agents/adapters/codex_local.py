@@ -259,8 +259,12 @@ class CodexReader(Reader):
             return Tokens()
         if self._broken:
             return self.estimate(calls=self._broken)
-        worked = self._begun and bool(self.steps or self.output_chars)
-        return self.estimate(calls=max(1, self.turns)) if worked and not self._total else Tokens()
+        if not self._begun or self._hopeless or self._total:
+            return Tokens()
+        answered = bool(self.steps or self.output_chars)
+        if self._failure and not answered:
+            return Tokens()  # refused, and so not billed
+        return self.estimate(calls=max(1, self.turns))
 
     def _before(self) -> Tokens:
         went_on = self.session_id == self.expected.session_id

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import orjson
 
-from agents.adapters import fields
+from agents.adapters import failures, fields
 from agents.adapters.base import Check, Code, ConfigClass, Event, Started, Usage
 from agents.adapters.cli import UUID, CliAdapter, CliConfig, Place, host_of
 from agents.adapters.cli_reader import (
@@ -50,7 +50,7 @@ ATTEMPT = re.compile(r"Attempt (\d+) failed(?: with status (\d{3}))?")
 MAX_ATTEMPTS = 3
 QUIET = re.compile(
     r"256-color support|Basic terminal detected|Ripgrep is not available|^\[STARTUP\]|"
-    r"YOLO mode is enabled"
+    r"YOLO mode is enabled|^\s+at "
 )
 
 
@@ -208,10 +208,11 @@ class GeminiReader(Reader):
                 return Ending(Code.BAD_RESULT, "Gemini CLI ended without an answer.")
             return Ending()
         error = said.get("error") or {}
-        message = str(error.get("message") or self._error or "Gemini CLI reports an error.")
+        message = _readable(str(error.get("message") or self._error or "It reports an error."))
         if re.search("turn", str(error.get("type") or ""), re.IGNORECASE):
             return Ending(Code.TURN_LIMIT, message)
-        return Ending(classify(message, default=Code.STREAM_BROKEN), message)
+        raw = f"{error.get('message')} {message}"
+        return Ending(classify(raw, default=Code.STREAM_BROKEN), message)
 
     def usages(self) -> list[Usage]:
         stats = self._result.get("stats") or {}
@@ -228,6 +229,16 @@ class GeminiReader(Reader):
             return []
         calls = max(1, self.turns + 1)
         return [self.book(self.estimate(calls=calls), source="estimated")]
+
+
+def _readable(message: str) -> str:
+    """The provider's words in `[API Error: {…}]`."""
+    inner = message.removeprefix("[API Error: ").removesuffix("]")
+    try:
+        words, said = failures.error_words(orjson.loads(inner))
+    except orjson.JSONDecodeError:
+        return inner
+    return f"{said} (HTTP {words[0]})" if said and words else said or inner
 
 
 def _tokens(raw: Mapping[str, Any]) -> Tokens:

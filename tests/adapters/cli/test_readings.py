@@ -114,7 +114,7 @@ READINGS: dict[str, Reading] = {
     "codex/reset": Reading(Code.STREAM_BROKEN, estimated=1, session="01a22e3f-32e"),
     "codex/resume": Reading(used=[TWO_REASONED], session="01a22e3e-b87"),
     "codex/resume2": Reading(used=[(3450, 3000, 0, 75, 15)], session="01a22e3e-b87"),
-    "codex/sigint_stream": Reading(Code.EXIT_NONZERO, session="01a22e41-6cd"),
+    "codex/sigint_stream": Reading(Code.EXIT_NONZERO, estimated=1, session="01a22e41-6cd"),
     "codex/sigint_tool": Reading(Code.EXIT_NONZERO, estimated=1, steps=1, session="01a22e41-229"),
     "codex/sigint_tool_pg": Reading(
         Code.EXIT_NONZERO, estimated=1, steps=1, session="01a22e41-54d"
