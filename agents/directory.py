@@ -141,11 +141,12 @@ def tree(found: list[Person]) -> list[Person]:
 
 
 def find(*, company_id: uuid.UUID, slug: str) -> Agent:
-    """The company's agent of this short name. Raises NotFound."""
+    """The company's agent of this short name, with how many runs go on. Raises NotFound."""
     found = (
         Agent.objects.for_company(company_id)
         .filter(slug=slug)
         .select_related("company", "reports_to")
+        .annotate(running=Count("runs", filter=Q(runs__status=Run.RUNNING)))
         .first()
     )
     if found is None:

@@ -28,8 +28,9 @@ from django.db.models import (
     Sum,
     Value,
     When,
+    Window,
 )
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, RowNumber
 
 from agents.models import HeartbeatRun
 from companies.models import Company
@@ -197,7 +198,7 @@ def page(*, company: Company, user_id: uuid.UUID, query: Query, now: datetime) -
     records = records[:PAGE]
     rows = rows_of(company=company, issues=records, now=now)
     groups: list[Group] = []
-    for record, row in zip(records, rows, strict=True):
+    for row in rows:
         key, title = _heading(query.group, row)
         if not groups or groups[-1].key != key:
             groups.append(Group(key, title))
@@ -209,26 +210,30 @@ def page(*, company: Company, user_id: uuid.UUID, query: Query, now: datetime) -
 def board(
     *, company: Company, user_id: uuid.UUID, query: Query, now: datetime
 ) -> list[tuple[Group, int]]:
-    """Columns of at most ten cards, each with how many there are. Three queries for all columns."""
-    wanted = replace(query, status="all", group="status", after="")
-    found = matching(company_id=company.id, user_id=user_id, query=wanted)
-    counts = dict(found.order_by().values_list("status").annotate(n=Count("id")))
-    columns = COLUMNS
-    tops = [
-        found.filter(status=status)
-        .order_by(*(("-updated_at", "-id") if status == "done" else ("priority", "-id")))
-        .values_list("id", flat=True)[:COLUMN]
-        for status in columns
-        if counts.get(status)
-    ]
-    ids = list(tops[0].union(*tops[1:], all=True)) if tops else []
-    wanted_rows = Issue.objects.for_company(company.id).filter(id__in=ids)
-    records = list(slim(wanted_rows).order_by("priority", "-id"))
-    rows = rows_of(company=company, issues=records, now=now)
-    groups = {status: Group(status, status) for status in columns}
-    for row in rows:
+    """Columns of at most ten cards, each with how many there are. One query for all columns."""
+    found = matching(company_id=company.id, user_id=user_id, query=replace(query, status="all"))
+    # What is done has no priority any more: the latest first.
+    weight = Case(
+        When(status=Issue.Status.DONE, then=Value(0)),
+        default=F("priority"),
+        output_field=IntegerField(),
+    )
+    ordered = [weight.asc(), F("updated_at").desc(), F("id").desc()]
+    cards = (
+        slim(found.filter(status__in=COLUMNS))
+        .annotate(
+            place=Window(RowNumber(), partition_by="status", order_by=ordered),
+            column_total=Window(Count("id"), partition_by="status"),
+        )
+        .filter(place__lte=COLUMN)
+        .order_by("place", "id")
+    )
+    records: list[Any] = list(cards)
+    totals = {record.status: record.column_total for record in records}
+    groups = {status: Group(status, status) for status in COLUMNS}
+    for row in rows_of(company=company, issues=records, now=now):
         groups[row.status].rows.append(row)
-    return [(groups[status], counts.get(status, 0)) for status in columns]
+    return [(groups[status], totals.get(status, 0)) for status in COLUMNS]
 
 
 def slim(found: IssueQuerySet) -> IssueQuerySet:

@@ -24,15 +24,12 @@ def frame(request: PageRequest, slug: str, tab: str) -> dict[str, Any]:
     """What the head of every tab shows."""
     agent = directory.find(company_id=request.company.id, slug=slug)
     holds = list(Hold.objects.filter(agent=agent))
-    running = HeartbeatRun.objects.filter(
-        company_id=agent.company_id, agent=agent, status=HeartbeatRun.Status.RUNNING
-    ).count()
     return {
         "section": "agents",
         "tab": tab,
         "agent": agent,
         "holds": holds,
-        "status": roster.status_of(agent, running, holds),
+        "status": roster.status_of(agent, agent.running, holds),  # type: ignore[attr-defined]
         "paused": any(hold.reason == Hold.Reason.OPERATOR for hold in holds),
         "adapter_label": directory.adapter_label(agent.adapter_type),
         "error": outcomes.of(agent.error_code) if agent.error_code else None,

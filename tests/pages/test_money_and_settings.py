@@ -1,0 +1,195 @@
+"""Costs, budgets, settings, goals, activity."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.test import Client
+
+from agents.adapters.base import Usage
+from agents.models import Agent
+from billing import ledger
+from billing.models import Budget
+from companies.models import Company, Goal, Membership, OperatorKey, Project, Secret, User
+from tests import factories
+
+
+def text(answer: object) -> str:
+    return answer.content.decode()  # type: ignore[attr-defined, no-any-return]
+
+
+def book(agent: Agent, micros: int | None, now: datetime, call: int = 1) -> None:
+    run = factories.running(agent)
+    ledger.book(
+        company_id=agent.company_id,
+        agent_id=agent.id,
+        run_id=run.id,
+        usage=Usage(
+            call=call,
+            provider="here",
+            model="nobody-knows-it",
+            input_tokens=1_000,
+            output_tokens=100,
+            cost_micros=micros,
+        ),
+        key=ledger.run_key(run.id, call),
+        now=now,
+    )
+
+
+def test_the_month_is_shown_to_the_cent(olgas: Client, ada: Agent, now: datetime) -> None:
+    book(ada, 31_500_000, now)
+    page = text(olgas.get("/c/ACM/costs/"))
+    assert "$31.50" in page
+    assert "$31.50" in text(olgas.get("/c/ACM/panels/money"))
+
+
+def test_an_unknown_price_is_never_shown_as_nothing(
+    olgas: Client, ada: Agent, now: datetime
+) -> None:
+    book(ada, None, now)
+    assert "1 without a known price" in text(olgas.get("/c/ACM/costs/"))
+    assert "1 unpriced" in text(olgas.get("/c/ACM/agents/"))
+
+
+def test_a_budget_is_set_in_dollars_and_kept_in_micros(
+    olgas: Client, acme: Company, ada: Agent
+) -> None:
+    form = {
+        "whose": f"agent:{ada.id}",
+        "limit": "12.50",
+        "window": "month",
+        "warn_percent": "80",
+        "is_hard": "on",
+    }
+    assert olgas.post("/c/ACM/costs/budgets", form).status_code == 302
+    budget = Budget.objects.get()
+    assert budget.limit_micros == 12_500_000
+    assert budget.is_hard
+    olgas.post(f"/c/ACM/costs/budgets/{budget.id}/remove")
+    assert not Budget.objects.exists()
+
+
+def test_a_budget_that_cannot_be_is_refused_at_its_field(olgas: Client, acme: Company) -> None:
+    form = {"whose": f"company:{acme.id}", "limit": "-1", "window": "month", "warn_percent": "80"}
+    answer = olgas.post("/c/ACM/costs/budgets", form)
+    assert answer.status_code == 422
+    assert 'id="id_limit_error"' in text(answer)
+
+
+def test_a_budget_for_somebody_elses_agent_cannot_be_set(
+    olgas: Client, acme: Company, spy: Agent
+) -> None:
+    form = {"whose": f"agent:{spy.id}", "limit": "1", "window": "month", "warn_percent": "80"}
+    assert olgas.post("/c/ACM/costs/budgets", form).status_code == 422
+
+
+def test_the_table_is_safe_to_open_in_a_spreadsheet(
+    olgas: Client, acme: Company, now: datetime
+) -> None:
+    book(factories.agent(acme, "=1+1", slug="sum"), 5, now)
+    lines = text(olgas.get("/c/ACM/costs/table.csv")).splitlines()
+    assert lines[1].startswith("'=1+1,")
+    assert ",0.000005," in lines[1]
+
+
+def test_a_secret_is_stored_and_never_shown(olgas: Client, acme: Company) -> None:
+    olgas.post("/c/ACM/settings/secrets", {"name": "OPENAI_API_KEY", "value": "sk-very-secret"})
+    page = text(olgas.get("/c/ACM/settings/"))
+    assert "OPENAI_API_KEY" in page
+    assert "sk-very-secret" not in page
+    olgas.post("/c/ACM/settings/secrets/forget", {"name": "OPENAI_API_KEY"})
+    assert not Secret.objects.exists()
+
+
+def test_a_refused_secret_does_not_come_back_in_the_page(olgas: Client, acme: Company) -> None:
+    answer = olgas.post(
+        "/c/ACM/settings/secrets", {"name": "not a name", "value": "sk-very-secret"}
+    )
+    assert answer.status_code == 422
+    assert "not a name" in text(answer)
+    assert "sk-very-secret" not in text(answer)
+
+
+def test_ones_own_key_is_shown_once(veras: Client, vera: User) -> None:
+    page = text(veras.post("/c/ACM/settings/keys", {"name": "laptop"}))
+    token = page.split("<code>")[1].split("</code>")[0]
+    assert token.startswith("pcb_")
+    assert token not in text(veras.get("/c/ACM/settings/"))
+    assert OperatorKey.objects.get().user == vera
+
+
+def test_nobody_revokes_anothers_key(veras: Client, olgas: Client, olga: User) -> None:
+    olgas.post("/c/ACM/settings/keys", {"name": "mine"})
+    key = OperatorKey.objects.get()
+    assert veras.post("/c/ACM/settings/keys", {"revoke": str(key.id)}).status_code == 404
+    key.refresh_from_db()
+    assert key.revoked_at is None
+
+
+def test_a_new_member_gets_a_link_that_is_shown_once(
+    olgas: Client, acme: Company, client: Client
+) -> None:
+    form = {"email": "nina@example.com", "role": "operator"}
+    page = text(olgas.post("/c/ACM/settings/members", form))
+    link = page.split("<code>")[1].split("</code>")[0]
+    assert client.post(link.removeprefix("http://testserver")).status_code == 302
+    assert client.get("/c/ACM/").status_code == 200
+
+
+def test_roles_change_and_the_last_owner_stays(olgas: Client, acme: Company, vera: User) -> None:
+    olgas.post(f"/c/ACM/settings/members/{vera.id}", {"role": "operator"})
+    assert Membership.objects.get(user=vera).role == "operator"
+    owner = Membership.objects.get(company=acme, role="owner")
+    answer = olgas.post(f"/c/ACM/settings/members/{owner.user_id}", {"role": "viewer"}, follow=True)
+    assert "needs an owner" in text(answer)
+
+
+def test_the_company_is_paused_with_a_reason(olgas: Client, acme: Company) -> None:
+    olgas.post("/c/ACM/settings/state", {"wish": "pause", "reason": "Stocktaking"})
+    assert "Stocktaking" in text(olgas.get("/c/ACM/"))
+    olgas.post("/c/ACM/settings/state", {"wish": "resume"})
+    assert "Stocktaking" not in text(olgas.get("/c/ACM/"))
+
+
+def test_a_wrong_cap_is_said_and_the_text_is_kept(olgas: Client, acme: Company) -> None:
+    form = {"name": "Acme & Sons", "description": "", "max_concurrent_agents": "many"}
+    answer = olgas.post("/c/ACM/settings/company", form)
+    assert answer.status_code == 422
+    assert "Acme &amp; Sons" in text(answer)
+
+
+def test_goals_and_projects_are_made_and_changed(olgas: Client, acme: Company) -> None:
+    olgas.post(
+        "/c/ACM/goals/save", {"title": "Grow", "level": "company", "status": "active", "parent": ""}
+    )
+    goal = Goal.objects.get()
+    olgas.post(
+        "/c/ACM/goals/save", {"id": str(goal.id), "title": "Grow more", "status": "achieved"}
+    )
+    goal.refresh_from_db()
+    assert (goal.title, goal.status) == ("Grow more", "achieved")
+    olgas.post("/c/ACM/goals/projects", {"name": "Barn", "goal": str(goal.id), "status": "planned"})
+    assert Project.objects.get().goal == goal
+
+
+def test_only_an_owner_names_a_folder_of_the_server(otto: User, acme: Company, sign_in) -> None:  # type: ignore[no-untyped-def]
+    sign_in(otto).post("/c/ACM/goals/projects", {"name": "Barn", "workspace": "/etc"})
+    assert not Project.objects.exists()
+
+
+def test_every_change_leaves_a_line_in_the_activity(olgas: Client, acme: Company) -> None:
+    olgas.post("/c/ACM/issues/new", {"title": "Forge", "priority": "medium", "status": "backlog"})
+    page = text(olgas.get("/c/ACM/activity/"))
+    assert "Olga" in page
+    assert "ACM-1" in page
+
+
+def test_the_activity_pages_to_its_end(olgas: Client, acme: Company) -> None:
+    for n in range(70):
+        olgas.post("/c/ACM/goals/save", {"title": f"Goal {n}"})
+    first = text(olgas.get("/c/ACM/activity/"))
+    onward = first.split('rel="next" href="')[1].split('"')[0].replace("&amp;", "&")
+    second = text(olgas.get(f"/c/ACM/activity/{onward}"))
+    assert first.count("activity-row") + second.count("activity-row") == 70
+    assert olgas.get("/c/ACM/activity/?after=nonsense_x").status_code == 200
