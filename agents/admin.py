@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 
 from agents import roster, runs
 from agents.adapters import failures
+from agents.connection_models import AgentFallback, ProviderBucket, ProviderConnection
 from agents.models import Agent, AgentKey, Beacon, HeartbeatRun, Hold, RunEvent, Worker
 from companies.activity import Actor
 from companies.admin import Editable, Readable, actor, each
@@ -33,6 +34,19 @@ class Holds(admin.TabularInline):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).select_related("created_by")
+
+
+class Fallbacks(admin.TabularInline):
+    model = AgentFallback
+    fields = readonly_fields = ("position", "connection")
+    extra = 0
+    can_delete = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).select_related("connection")
 
 
 @admin.register(Agent)
@@ -96,7 +110,7 @@ class Agents(Editable):
         "created_at",
         "updated_at",
     )
-    inlines = (Holds,)
+    inlines = (Holds, Fallbacks)
     actions = ("pause", "resume", "clear_error")
 
     @admin.display(description="Adapter configuration")
@@ -231,3 +245,37 @@ class RunEvents(Readable):
     @admin.display(description="Text")
     def excerpt(self, event: RunEvent) -> str:
         return event.text[:120]
+
+
+@admin.register(ProviderConnection)
+class ProviderConnections(Readable):
+    """How a provider is doing. Its key is a secret of the company, here only by name."""
+
+    list_display = (
+        "name",
+        "company",
+        "kind",
+        "breaker",
+        "open_code",
+        "open_until",
+        "last_answer_at",
+        "disabled_at",
+    )
+    list_filter = ("kind", "breaker")
+    list_select_related = ("company",)
+    search_fields = ("name", "company__name", "=company__issue_prefix")
+    date_hierarchy = "created_at"
+
+
+@admin.register(ProviderBucket)
+class ProviderBuckets(Readable):
+    list_display = ("connection", "requests_left", "tokens_left", "refilled_at")
+    list_select_related = ("connection",)
+    search_fields = ("connection__name",)
+
+
+@admin.register(AgentFallback)
+class AgentFallbacks(Readable):
+    list_display = ("agent", "position", "connection")
+    list_select_related = ("agent", "connection")
+    search_fields = ("agent__name", "connection__name")
