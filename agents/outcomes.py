@@ -150,6 +150,12 @@ TABLE: dict[str, Outcome] = {
             "Split the issue; then run the agent again.",
         ),
         _row(
+            Code.LOOP,
+            "Went round in circles",
+            "The run did the same again and again, or spent far more than this agent does.",
+            "Look at the evidence on the agent's page, then release the agent.",
+        ),
+        _row(
             Code.EXIT_NONZERO,
             "Command failed",
             "The command ended with an error.",

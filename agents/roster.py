@@ -18,7 +18,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from agents import adapters, runs, timers
+from agents import adapters, connections, runs, timers
 from agents.models import Agent, AgentKey, HeartbeatRun, Hold
 from companies import activity, live
 from companies.activity import Actor
@@ -79,6 +79,7 @@ def hire(*, company: Company, actor: Actor, now: datetime | None = None, **field
     if agent.heartbeat_enabled:
         agent.next_beat_at = timers.next_slot(agent, now)
     _insert(agent, wanted)
+    connections.bind(agent=agent)
     _record(agent, actor, "agent.hired", now, {"adapterType": agent.adapter_type})
     return agent
 
@@ -121,6 +122,7 @@ def update(
             agent.save()
     except IntegrityError as error:
         raise _taken(error, agent.slug) from error
+    connections.bind(agent=agent)
     changed = sorted(f for f in before if before[f] != getattr(agent, f))
     if "reports_to" in changes:
         changed.append("reports_to")
@@ -162,20 +164,26 @@ def hold(
     agent: Agent,
     reason: str,
     note: str = "",
+    details: Mapping[str, Any] | None = None,
     actor: Actor,
     user: User | None = None,
     now: datetime | None = None,
 ) -> Hold:
     """Keep an agent from starting, for one reason. The same reason twice is one hold.
 
-    What runs goes on; what is queued waits.
+    What runs goes on; what is queued waits. `details` is the evidence that pages show.
     """
     now = now or timezone.now()
     agent = _locked(agent)
     placed, created = Hold.objects.get_or_create(
         agent=agent,
         reason=reason,
-        defaults={"company_id": agent.company_id, "note": note[:500], "created_by": user},
+        defaults={
+            "company_id": agent.company_id,
+            "note": note[:500],
+            "details": dict(details or {}),
+            "created_by": user,
+        },
     )
     if created:
         _record(agent, actor, "agent.held", now, {"reason": str(reason), "note": note[:500]})
@@ -311,6 +319,7 @@ def _set_adapter(agent: Agent, fields: Mapping[str, Any]) -> None:
         refusal = Invalid("adapter_config_invalid", str(error), field="adapter_config")
         refusal.details["errors"] = error.errors
         raise refusal from error
+    connections.choose(agent=agent)
 
 
 def _set_manager(agent: Agent, manager: Agent | None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from agents import adapters
+from agents import adapters, connections
 from agents.adapters.base import Check
 from companies import secrets
 from companies.errors import Invalid
@@ -24,6 +24,7 @@ def run(
     that cannot be used; `details["errors"]` says which fields."""
     try:
         stored = adapters.validate(adapter_type, config)
+        stored = connections.spelled_out(company_id=company_id, config=stored)
         names = adapters.secret_names(adapter_type, stored)
     except adapters.ConfigError as error:
         raise Invalid(
