@@ -22,49 +22,69 @@ class Drift:
     total: int
 
 
-_SCOPED = """
-    SELECT company_id, 'agent' AS scope, agent_id AS scope_id, occurred_at, cost_micros,
-           GREATEST(0, input_tokens - cache_read_tokens) + output_tokens AS tokens
-      FROM billing_costevent
-    UNION ALL
-    SELECT company_id, 'project', project_id, occurred_at, cost_micros,
-           GREATEST(0, input_tokens - cache_read_tokens) + output_tokens
-      FROM billing_costevent WHERE project_id IS NOT NULL
-    UNION ALL
-    SELECT company_id, 'company', company_id, occurred_at, cost_micros,
-           GREATEST(0, input_tokens - cache_read_tokens) + output_tokens
-      FROM billing_costevent
+# Months that went to the archive have no events any more; their roll-up stays and is checked
+# against the totals like any other.
+_KEPT_SINCE = """
+COALESCE((SELECT MAX(month) + INTERVAL '1 month' FROM billing_archivedpartition
+           WHERE "table" = 'billing_costevent' AND state <> 'restored'), '-infinity')
 """
 
-# Built of constants of this file alone.
-_LEDGER = f"""
-WITH scoped AS ({_SCOPED}), ledger AS (
-    SELECT scope, scope_id, "window", period_start,
-           COALESCE(SUM(cost_micros), 0) AS spent, COUNT(*) AS events,
-           COUNT(*) FILTER (WHERE cost_micros IS NULL) AS unpriced,
-           COALESCE(SUM(tokens), 0) AS tokens
-      FROM scoped CROSS JOIN LATERAL (VALUES
-           ('day', (occurred_at AT TIME ZONE 'UTC')::date),
-           ('month', date_trunc('month', occurred_at AT TIME ZONE 'UTC')::date),
-           ('lifetime', DATE '1970-01-01')) AS period ("window", period_start)
-     GROUP BY 1, 2, 3, 4)
-SELECT concat_ws(' ', scope, scope_id, "window", period_start),
-       COALESCE(ledger.{{ledger}}, 0), COALESCE(total.{{total}}, 0)
-  FROM ledger FULL JOIN billing_spend total USING (scope, scope_id, "window", period_start)
- WHERE COALESCE(ledger.{{ledger}}, 0) <> COALESCE(total.{{total}}, 0)
-"""  # noqa: S608
-
 CHECKS: dict[str, str] = {
-    "ledger = totals": _LEDGER.format(ledger="spent", total="spent_micros"),
-    "events = totals": _LEDGER.format(ledger="events", total="events"),
-    "unpriced = totals": _LEDGER.format(ledger="unpriced", total="unpriced_events"),
-    "tokens = totals": _LEDGER.format(ledger="tokens", total="tokens"),
+    "ledger = days": """
+        WITH booked AS (
+            SELECT company_id, (occurred_at AT TIME ZONE 'UTC')::date AS day, agent_id, project_id,
+                   provider, model, COALESCE(SUM(cost_micros), 0) AS spent, COUNT(*) AS events,
+                   COUNT(*) FILTER (WHERE cost_micros IS NULL) AS unpriced,
+                   SUM(GREATEST(0, input_tokens - cache_read_tokens) + output_tokens) AS tokens
+              FROM billing_costevent WHERE occurred_at AT TIME ZONE 'UTC' >= {kept_since}
+             GROUP BY 1, 2, 3, 4, 5, 6),
+        rolled AS (
+            SELECT * FROM billing_daycost WHERE day >= {kept_since})
+        SELECT concat_ws(' ', COALESCE(booked.agent_id, rolled.agent_id),
+                         COALESCE(booked.day, rolled.day), metric.name), metric.one, metric.other
+          FROM booked FULL JOIN rolled
+            ON booked.company_id = rolled.company_id AND booked.day = rolled.day
+           AND booked.agent_id = rolled.agent_id AND booked.provider = rolled.provider
+           AND booked.model = rolled.model
+           AND COALESCE(booked.project_id::text, '') = COALESCE(rolled.project_id::text, '')
+         CROSS JOIN LATERAL (VALUES
+               ('micros', COALESCE(booked.spent, 0), COALESCE(rolled.spent_micros, 0)),
+               ('events', COALESCE(booked.events, 0), COALESCE(rolled.events, 0)),
+               ('unpriced', COALESCE(booked.unpriced, 0), COALESCE(rolled.unpriced_events, 0)),
+               ('tokens', COALESCE(booked.tokens, 0), COALESCE(rolled.tokens, 0))
+               ) AS metric (name, one, other)
+         WHERE metric.one <> metric.other
+    """,
+    "days = totals": """
+        WITH rolled AS (
+            SELECT scope, scope_id, "window", period_start, SUM(spent_micros) AS spent,
+                   SUM(events) AS events, SUM(unpriced_events) AS unpriced, SUM(tokens) AS tokens
+              FROM billing_daycost cost
+              CROSS JOIN LATERAL (VALUES ('agent', agent_id), ('project', project_id),
+                                         ('company', company_id)) AS whose (scope, scope_id)
+              CROSS JOIN LATERAL (VALUES ('day', day), ('month', date_trunc('month', day)::date),
+                                         ('lifetime', DATE '1970-01-01'))
+                                 AS period ("window", period_start)
+             WHERE scope_id IS NOT NULL GROUP BY 1, 2, 3, 4)
+        SELECT concat_ws(' ', scope, scope_id, "window", period_start, metric.name),
+               metric.one, metric.other
+          FROM rolled
+          FULL JOIN billing_spend total USING (scope, scope_id, "window", period_start)
+         CROSS JOIN LATERAL (VALUES
+               ('micros', COALESCE(rolled.spent, 0), COALESCE(total.spent_micros, 0)),
+               ('events', COALESCE(rolled.events, 0), COALESCE(total.events, 0)),
+               ('unpriced', COALESCE(rolled.unpriced, 0), COALESCE(total.unpriced_events, 0)),
+               ('tokens', COALESCE(rolled.tokens, 0), COALESCE(total.tokens, 0))
+               ) AS metric (name, one, other)
+         WHERE metric.one <> metric.other
+    """,
     "ledger = runs": """
         SELECT run.id::text, COALESCE(ledger.spent, 0), run.cost_micros
           FROM agents_heartbeatrun run
           LEFT JOIN (SELECT run_id, SUM(cost_micros) AS spent FROM billing_costevent
                       WHERE run_id IS NOT NULL GROUP BY run_id) ledger ON ledger.run_id = run.id
          WHERE COALESCE(ledger.spent, 0) <> run.cost_micros
+           AND run.created_at AT TIME ZONE 'UTC' >= {kept_since}
     """,
     "reservations = totals": """
         WITH kept AS (
@@ -87,6 +107,7 @@ CHECKS: dict[str, str] = {
         SELECT booked.key, COUNT(event.id), 1
           FROM billing_costkey booked
           LEFT JOIN billing_costevent event ON event.id = booked.event_id
+         WHERE booked.created_at AT TIME ZONE 'UTC' >= {kept_since} + INTERVAL '35 days'
          GROUP BY booked.company_id, booked.key HAVING COUNT(event.id) <> 1
     """,
     "totals within a company": """
@@ -106,9 +127,29 @@ def drifts(limit: int = 50) -> list[Drift]:
     with connection.cursor() as cursor:
         for check, statement in CHECKS.items():
             # The statements are constants of this file.
-            cursor.execute(f"{statement} LIMIT %s", [limit])
+            checked = statement.replace("{kept_since}", _KEPT_SINCE)
+            cursor.execute(f"{checked} LIMIT %s", [limit])
             found += [
                 Drift(check, where, int(ledger), int(total))
                 for where, ledger, total in cursor.fetchall()
             ]
     return found
+
+
+_OUTSIDE = """
+SELECT name, rows FROM (VALUES
+       ('billing_costevent', (SELECT COUNT(*) FROM billing_costevent_default)),
+       ('agents_runevent', (SELECT COUNT(*) FROM agents_runevent_default)),
+       ('companies_activity', (SELECT COUNT(*) FROM companies_activity_default))
+       ) AS outside (name, rows) WHERE rows > 0
+"""
+
+
+def alarms() -> list[str]:
+    """What is not wrong yet and will be a burden: rows that no month's partition took."""
+    with connection.cursor() as cursor:
+        cursor.execute(_OUTSIDE)
+        return [
+            f"{rows} rows of {table} lie in its DEFAULT partition: their month has none."
+            for table, rows in cursor.fetchall()
+        ]

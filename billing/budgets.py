@@ -27,6 +27,7 @@ from companies.models import Company, Project
 MAX_LIMIT_MICROS = 10**15  # a thousand million dollars; sums stay far below 2^63
 MAX_LIMIT_TOKENS = 10**15
 
+UNCHANGED: Any = object()
 SIMILAR_RUNS = 50  # of an agent, from which the cost of the next is estimated
 
 
@@ -49,8 +50,8 @@ def set_limit(
     window: str = Window.MONTH,
     warn_percent: int = 80,
     is_hard: bool = True,
-    limit_tokens: int | None = None,
-    unpriced_calls: int = 0,
+    limit_tokens: int | None = UNCHANGED,
+    unpriced_calls: int = UNCHANGED,
     now: datetime | None = None,
 ) -> Budget:
     """Set or change the limit of one scope and window; it holds from the commit on.
@@ -61,6 +62,11 @@ def set_limit(
     Raises NotFound for a scope outside the company, Invalid for a limit that cannot be.
     """
     now = now or timezone.now()
+    known = Budget.objects.filter(scope=scope, scope_id=scope_id, window=window).first()
+    if limit_tokens is UNCHANGED:
+        limit_tokens = known.limit_tokens if known else None
+    if unpriced_calls is UNCHANGED:
+        unpriced_calls = known.unpriced_calls if known else 0
     _check_limit(scope, window, limit_micros, warn_percent, limit_tokens, unpriced_calls)
     name = _scope_name(company, scope, scope_id)
     with transaction.atomic():

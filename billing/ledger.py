@@ -18,7 +18,7 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from agents.adapters import base
-from billing import holds, incidents, prices, reservations, totals
+from billing import holds, incidents, prices, reservations, rollups, totals
 from billing.models import CostEvent, CostKey
 from companies import activity, live
 from companies.errors import NotFound, Refusal
@@ -208,6 +208,7 @@ def _write(event: CostEvent, key: str, fingerprint: str, now: datetime) -> Booke
                 now=now,
             )
         event.save(force_insert=True)
+        rollups.add(event, tokens=uncached(event))
         change = totals.Change(
             spent_micros=event.cost_micros or 0,
             tokens=uncached(event),

@@ -322,3 +322,70 @@ class BudgetIncident(models.Model):
 
     def __str__(self) -> str:
         return f"{self.percent} %"
+
+
+class DayCost(models.Model):
+    """What one agent spent on one model for one project in one day (UTC): the roll-up that pages
+    and exports read. Written with each booking, so that it is never behind, and kept when the
+    ledger of its month goes to the archive.
+    """
+
+    company = models.ForeignKey(Company, on_delete=models.CASCADE, related_name="+")
+    day = models.DateField()
+    agent_id = models.UUIDField()
+    project_id = models.UUIDField(null=True)
+    provider = models.CharField(max_length=60)
+    model = models.CharField(max_length=120)
+    spent_micros = models.BigIntegerField(default=0)
+    events = models.BigIntegerField(default=0)
+    unpriced_events = models.BigIntegerField(default=0)
+    tokens = models.BigIntegerField(default=0, help_text="Uncached input and output.")
+    input_tokens = models.BigIntegerField(default=0)
+    cached_tokens = models.BigIntegerField(default=0)
+    output_tokens = models.BigIntegerField(default=0)
+    last_at = models.DateTimeField()
+
+    objects = TenantQuerySet["DayCost"].as_manager()
+
+    class Meta:
+        ordering = ["company", "day", "id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["company", "day", "agent_id", "project_id", "provider", "model"],
+                nulls_distinct=False,
+                name="one_day_cost_a_kind",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.model}"
+
+
+class ArchivedPartition(models.Model):
+    """A month of a big table that went to the archive, and the proof of what went."""
+
+    class State(models.TextChoices):
+        DETACHED = "detached"  # out of the table, still in the database
+        EXPORTED = "exported"  # in a file that was read back and found equal
+        DROPPED = "dropped"  # only in the file
+        RESTORED = "restored"  # attached again
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    table = models.CharField(max_length=60)
+    month = models.DateField()
+    state = models.CharField(max_length=8, choices=State)
+    file = models.CharField(max_length=300, blank=True)
+    rows = models.BigIntegerField(default=0)
+    sums = models.JSONField(default=dict)
+    sha256 = models.CharField(max_length=64, blank=True)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["table", "month"]
+        constraints = [
+            models.UniqueConstraint(fields=["table", "month"], name="one_archive_a_table_and_month")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.month:%Y-%m}"

@@ -1,5 +1,5 @@
-"""What was spent, for pages and the API. Reads running totals where one exists, the ledger where
-not, always within one company. All amounts are micro-dollars; months and days are UTC.
+"""What was spent, for pages and the API. Reads running totals and the roll-up, the ledger only for
+one issue, always within one company. All amounts are micro-dollars; months and days are UTC.
 
 Unpriced calls are counted apart everywhere: an unknown cost is never shown as 0.
 """
@@ -12,11 +12,11 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, Max, Q, Sum
-from django.db.models.functions import Coalesce, TruncDate
+from django.db.models.functions import Coalesce
 
 from agents.models import Agent
 from billing import totals
-from billing.models import Budget, CostEvent, Scope, Spend, Window
+from billing.models import Budget, CostEvent, DayCost, Scope, Spend, Window
 from companies import partitions
 from companies.models import Company, Project
 
@@ -139,43 +139,37 @@ def by_issue(*, company_id: uuid.UUID, issue_id: uuid.UUID) -> Line:
         CostEvent.objects.for_company(company_id)
         .filter(issue_id=issue_id)
         .order_by()
-        .aggregate(**_SUMS)
+        .aggregate(**_EVENT_SUMS)
     )
     return _line(row, issue_id, "")
 
 
 def daily(*, company_id: uuid.UUID, now: datetime, days: int = 30) -> list[tuple[date, int]]:
     """Spend of the last `days` days, today last, days without spend as 0."""
-    today = now.astimezone(UTC).date()
-    first = today - timedelta(days=days - 1)
-    spent = dict(
-        Spend.objects.for_company(company_id)
-        .filter(
-            scope=Scope.COMPANY,
-            scope_id=company_id,
-            window=Window.DAY,
-            period_start__range=(first, today),
-        )
-        .values_list("period_start", "spent_micros")
-    )
-    series = (first + timedelta(days=number) for number in range(days))
-    return [(day, spent.get(day, 0)) for day in series]
+    return _days(company_id, Scope.COMPANY, company_id, now, days)
 
 
 def agent_daily(
     *, company_id: uuid.UUID, agent_id: uuid.UUID, now: datetime, days: int = 30
 ) -> list[tuple[date, int]]:
     """The same for one agent."""
+    return _days(company_id, Scope.AGENT, agent_id, now, days)
+
+
+def _days(
+    company_id: uuid.UUID, scope: str, scope_id: uuid.UUID, now: datetime, days: int
+) -> list[tuple[date, int]]:
     today = now.astimezone(UTC).date()
     first = today - timedelta(days=days - 1)
-    since = datetime.combine(first, datetime.min.time(), UTC)
     spent = dict(
-        CostEvent.objects.for_company(company_id)
-        .filter(agent_id=agent_id, occurred_at__gte=since)
-        .annotate(day=TruncDate("occurred_at", tzinfo=UTC))
-        .order_by()
-        .values_list("day")
-        .annotate(spent=Coalesce(Sum("cost_micros"), 0))
+        Spend.objects.for_company(company_id)
+        .filter(
+            scope=scope,
+            scope_id=scope_id,
+            window=Window.DAY,
+            period_start__range=(first, today),
+        )
+        .values_list("period_start", "spent_micros")
     )
     series = (first + timedelta(days=number) for number in range(days))
     return [(day, spent.get(day, 0)) for day in series]
@@ -223,22 +217,31 @@ def _resets_at(window: str, now: datetime) -> datetime | None:
 
 
 _SUMS: dict[str, Any] = {
+    "spent": Coalesce(Sum("spent_micros"), 0),
+    "calls": Coalesce(Sum("events"), 0),
+    "unpriced": Coalesce(Sum("unpriced_events"), 0),
+    "input_sum": Coalesce(Sum("input_tokens"), 0),
+    "cached_sum": Coalesce(Sum("cached_tokens"), 0),
+    "output_sum": Coalesce(Sum("output_tokens"), 0),
+    "latest": Max("last_at"),
+}
+_EVENT_SUMS: dict[str, Any] = {
     "spent": Coalesce(Sum("cost_micros"), 0),
     "calls": Count("id"),
     "unpriced": Count("id", filter=Q(cost_status=CostEvent.CostStatus.UNPRICED)),
     "input_sum": Coalesce(Sum("input_tokens"), 0),
     "cached_sum": Coalesce(Sum("cache_read_tokens"), 0),
     "output_sum": Coalesce(Sum("output_tokens"), 0),
-    "last_at": Max("occurred_at"),
+    "latest": Max("occurred_at"),
 }
 
 
 def _grouped(company_id: uuid.UUID, now: datetime, *columns: str) -> list[dict[str, Any]]:
-    """The month's events added up by these columns, dearest first."""
+    """The month's roll-up added up by these columns, dearest first."""
     start = partitions.month_start(now)
     rows = (
-        CostEvent.objects.for_company(company_id)
-        .filter(occurred_at__gte=start, occurred_at__lt=partitions.next_month(start))
+        DayCost.objects.for_company(company_id)
+        .filter(day__gte=start.date(), day__lt=partitions.next_month(start).date())
         .order_by()
         .values(*columns)
         .annotate(**_SUMS)
@@ -264,5 +267,5 @@ def _line(row: dict[str, Any], key: uuid.UUID | None, name: str, provider: str =
         cached_tokens=int(row["cached_sum"]),
         output_tokens=int(row["output_sum"]),
         provider=provider,
-        last_at=row["last_at"],
+        last_at=row["latest"],
     )

@@ -257,14 +257,14 @@ def test_many_receipts_sent_several_times_by_many_writers_add_up_exactly(acme: C
 def test_the_check_says_that_the_books_agree(ada: Agent, capsys: Any) -> None:
     book(ada, "k")
     call_command("billing_check")
-    assert "ok  ledger = totals" in capsys.readouterr().out
+    assert "ok  ledger = days" in capsys.readouterr().out
 
 
 def test_the_check_finds_a_single_lost_micro_dollar(ada: Agent) -> None:
     book(ada, "k", 100)
     row = Spend.objects.get(scope=Scope.AGENT, window=Window.MONTH)
     Spend.objects.filter(id=row.id).update(spent_micros=99)
-    assert [(d.check, d.ledger, d.total) for d in audit.drifts()] == [("ledger = totals", 100, 99)]
+    assert [(d.check, d.ledger, d.total) for d in audit.drifts()] == [("days = totals", 100, 99)]
     with pytest.raises(CommandError, match="1 place"):
         call_command("billing_check")
     Spend.objects.filter(id=row.id).update(spent_micros=100)
@@ -278,9 +278,15 @@ def test_the_check_finds_a_run_whose_total_differs(ada: Agent) -> None:
     HeartbeatRun.objects.filter(id=run.id).update(cost_micros=100)
 
 
+def test_rows_that_no_month_took_raise_an_alarm(ada: Agent, capsys: Any) -> None:
+    book(ada, "k", now=datetime(2031, 1, 1, tzinfo=UTC))
+    call_command("billing_check")
+    assert "1 rows of billing_costevent lie in its DEFAULT" in capsys.readouterr().err
+
+
 def test_booking_needs_few_statements(ada: Agent, django_assert_max_num_queries: Any) -> None:
     run = factories.run(ada)
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(9):
         book(ada, "k", 100, run_id=run.id)
 
 

@@ -16,6 +16,8 @@ class Command(BaseCommand):
         drifts = audit.drifts()
         for drift in drifts:
             self.stderr.write(f"{drift.check}: {drift.where}: {drift.ledger} against {drift.total}")
+        for alarm in audit.alarms():
+            self.stderr.write(f"alarm: {alarm}")
         if drifts:
             raise CommandError(f"The books disagree in {len(drifts)} places.")
         for check in audit.CHECKS:
