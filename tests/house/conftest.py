@@ -26,6 +26,13 @@ def data_dir() -> Iterator[Path]:
         yield folder / "data"
 
 
+@pytest.fixture(scope="module")
+def used_dir() -> Iterator[Path]:
+    """A data folder for several instances, one after the other."""
+    with _open_folder() as folder:
+        yield folder / "data"
+
+
 @contextmanager
 def _open_folder() -> Iterator[Path]:
     """A folder that others may pass through, unlike pytest's own."""

@@ -117,7 +117,7 @@ class Instance:
     def status(self, path: str = "/admin/login/") -> int:
         """The status that a page answers with, 0 when nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as page:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as page:
                 return int(page.status)
         except urllib.error.HTTPError as error:
             return error.code

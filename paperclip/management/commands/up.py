@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import http.client
 import os
 import secrets
 import signal
@@ -237,8 +238,13 @@ def _check_port(host: str, port: int) -> None:
 
 def _web_answers() -> bool:
     host = settings.HOST if settings.HOST not in ("0.0.0.0", "::", "") else "localhost"  # noqa: S104
+    # The port is open before a worker stands behind it; only an answer counts, whatever it says.
+    web = http.client.HTTPConnection(host, settings.PORT, timeout=2)
     try:
-        socket.create_connection((host, settings.PORT), timeout=0.2).close()
-    except OSError:
+        web.request("GET", "/api/health")
+        web.getresponse()
+    except (OSError, http.client.HTTPException):
         return False
+    finally:
+        web.close()
     return True
