@@ -107,7 +107,7 @@ def start_token(*, run_id: uuid.UUID, epoch: int) -> str:
 def note_started(*, run_id: uuid.UUID, epoch: int, model: str, session: Mapping[str, Any]) -> None:
     """Keep which model answers and which session it continues. Raises Stale."""
     _fenced(
-        "model = %s, session = session || %s::jsonb",
+        "model = coalesce(nullif(%s, ''), model), session = session || %s::jsonb",
         [output.clean(model)[:120], output.to_json(session)],
         run_id,
         epoch,
@@ -453,7 +453,7 @@ def cancel_queued(
         return 0
     count = 0
     with transaction.atomic():
-        for run in waiting.select_for_update(no_key=True, skip_locked=True)[:limit]:
+        for run in waiting.select_for_update(no_key=True).order_by("id")[:limit]:
             count += finish(
                 run_id=run.pk, epoch=run.epoch, status=Status.CANCELLED, code=code, now=now
             )

@@ -14,7 +14,8 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -25,7 +26,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from agents import adapters, outcomes, roster, runs
+from agents import adapters, outcomes, providers, roster, runs
 from agents.adapters.base import (
     Adapter,
     AdapterError,
@@ -33,8 +34,10 @@ from agents.adapters.base import (
     Code,
     Done,
     Event,
+    Route,
     Started,
     Step,
+    Throttled,
     ToolResult,
     Usage,
 )
@@ -46,8 +49,9 @@ from companies.errors import Refusal
 from issues import briefing, tools, work
 from issues.briefing import Briefing
 from issues.models import Issue
-from paperclip.engine.hands import PASSING, Hands
+from paperclip.engine.hands import PASSING, Hands, about
 from paperclip.engine.journal import Journal
+from paperclip.engine.turnstile import Turnstile
 
 T = TypeVar("T")
 
@@ -70,6 +74,7 @@ class Opening:
     token: str
     secrets: Mapping[str, str] = field(repr=False)
     tool_issue: Issue | None
+    routes: Sequence[Route] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,14 @@ class Heartbeat:
         self._loose: set[asyncio.Future[Any]] = set()  # bookings and tool calls on their way
         self._opening: Opening | None = None
         self._acted = False
+        self._turnstile = Turnstile(
+            claimed,
+            journal=journal,
+            insist=self._insist,
+            track=self._track,
+            settle=self._settle_loose,
+            acted=lambda: self._acted,
+        )
 
     def stop(self, why: str) -> None:
         """End the adapter's part. The first reason counts, except that a fence beats all."""
@@ -157,6 +170,9 @@ class Heartbeat:
             adapter = adapters.get(opening.briefing.adapter_type)
             brief = self._brief(opening, adapter)
             done = await self._listen(adapter, brief)
+        except Throttled as held:
+            await self._settle_loose()
+            return _throttled(held, acted=self._acted)
         except AdapterError as error:
             await self._settle_loose()
             return _failure(error, acted=self._acted)
@@ -186,8 +202,7 @@ class Heartbeat:
         async with aclosing(adapter.run(brief)) as events:
             async for event in events:
                 if isinstance(event, Done):
-                    if event.session_id:
-                        await self._note_started(Started(session_id=event.session_id))
+                    await self._keep_session(event)
                     return event
                 await self._hear(event)
         raise AdapterError(Code.BAD_RESULT, "The adapter ended without a result.")
@@ -211,20 +226,29 @@ class Heartbeat:
             return True
 
     async def _note_started(self, event: Started) -> None:
-        session = {"id": event.session_id} if event.session_id else {}
-        if not event.model and not session:
+        await self._note(event.model, {"id": event.session_id} if event.session_id else {})
+
+    async def _keep_session(self, done: Done) -> None:
+        """What the next run needs to go on with the session: its id, and what was booked of it."""
+        kept = done.result.get("session")
+        named = {"id": done.session_id} if done.session_id else {}
+        await self._note("", {**kept, **named} if isinstance(kept, Mapping) else named)
+
+    async def _note(self, model: str, session: Mapping[str, Any]) -> None:
+        if not model and not session:
             return
         await self._insist(
             runs.note_started,
             run_id=self.claimed.run_id,
             epoch=self.claimed.epoch,
-            model=event.model,
+            model=model,
             session=session,
         )
 
     def _brief(self, opening: Opening, adapter: Adapter) -> Brief:
         facts = opening.briefing
-        self.journal.hide([*opening.secrets.values(), opening.token])
+        keys = [route.key for route in opening.routes if route.key]
+        self.journal.hide([*opening.secrets.values(), *keys, opening.token])
         self._run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         agent_dir = Path(settings.DATA_DIR) / "agents" / str(facts.agent_id)
         agent_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -253,6 +277,10 @@ class Heartbeat:
             tools=tools.TOOLS if with_tools else (),
             call_tool=self._call_tool,
             grant_call=self._grant_call,
+            routes=opening.routes,
+            admit_call=self._turnstile.admit,
+            report_call=self._turnstile.report,
+            divert=self._turnstile.divert,
             book_usage=self._book,
         )
 
@@ -415,6 +443,7 @@ def open_run(claimed: runs.Claimed) -> Opening:
         token=token,
         secrets=_secrets(facts, now),
         tool_issue=run.issue,
+        routes=_routes(facts, run.connection_id, now),
     )
 
 
@@ -434,6 +463,16 @@ def _secrets(facts: Briefing, now: datetime) -> dict[str, str]:
         if value:
             values[name] = value
     return values
+
+
+def _routes(facts: Briefing, start: uuid.UUID | None, now: datetime) -> Sequence[Route]:
+    """The ways to a model that the agent's connections give, with their keys."""
+    try:
+        return providers.routes(
+            company_id=facts.company_id, config=facts.config, start=start, now=now
+        )
+    except secrets.CannotOpen as error:
+        raise AdapterError(Code.CONFIG_INVALID, str(error)) from error
 
 
 def use_tool(
@@ -547,7 +586,7 @@ def close_run(claimed: runs.Claimed, ending: Ending) -> None:
                 attempt=run.attempt + (0 if waited_only else 1),
                 now=now,
             )
-        elif ending.code == Code.QUOTA_EXHAUSTED:
+        elif ending.code == Code.QUOTA_EXHAUSTED and run.connection_id is None:
             roster.hold(
                 agent=run.agent,
                 reason=Hold.Reason.QUOTA,
@@ -576,6 +615,9 @@ def _retry_at(run: HeartbeatRun, ending: Ending, now: datetime) -> datetime | No
     """When a failure is tried again. Never after something may have been changed."""
     if ending.status not in (Status.FAILED, Status.TIMED_OUT) or ending.acted or run.acted_at:
         return None
+    if ending.code == Code.QUOTA_EXHAUSTED and run.connection_id is not None:
+        # It waits at the gate: the connection is closed to all who use the key.
+        return now if run.attempt <= outcomes.MAX_RETRIES else None
     seconds = outcomes.retry_in(ending.code, attempt=run.attempt, retry_after=ending.retry_after)
     return None if seconds is None else now + timedelta(seconds=seconds)
 
@@ -598,6 +640,15 @@ def _held(claimed: runs.Claimed) -> HeartbeatRun:
     if run is None:
         raise runs.Stale(f"run {claimed.run_id} has left epoch {claimed.epoch}")
     return run
+
+
+def _throttled(held: Throttled, *, acted: bool) -> Ending:
+    """We held a call back for longer than a run waits: it comes back later, and that is no failed
+    attempt. What has acted is not begun again."""
+    if acted or held.acted:
+        return _failure(held, acted=True)
+    later = timezone.now() + timedelta(seconds=about(held.retry_after or 0.0) * 1.2)
+    return Ending(Status.CANCELLED, str(held.code), held.message, retry_at=later)
 
 
 def _failure(error: AdapterError, *, acted: bool = False) -> Ending:

@@ -10,6 +10,7 @@ from paperclip.engine import shift
 
 class Command(BaseCommand):
     help = "Carries queued runs until SIGTERM or Ctrl-C."
+    requires_system_checks = []  # pages and addresses are nothing to it
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
