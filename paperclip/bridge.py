@@ -63,7 +63,7 @@ class _Answer:
     ) -> Callable[[bytes], object]:
         self.status = int(status.split(" ", 1)[0])
         self.headers = [
-            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            (name.lower().encode("latin-1"), value.strip().encode("latin-1"))
             for name, value in headers
             if name.lower() not in _HOP_BY_HOP
         ]
