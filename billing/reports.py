@@ -146,17 +146,24 @@ def by_issue(*, company_id: uuid.UUID, issue_id: uuid.UUID) -> Line:
 
 def daily(*, company_id: uuid.UUID, now: datetime, days: int = 30) -> list[tuple[date, int]]:
     """Spend of the last `days` days, today last, days without spend as 0."""
-    return _days(company_id, Scope.COMPANY, company_id, now, days)
+    return _series(company_id, Scope.COMPANY, company_id, now, days)
 
 
 def agent_daily(
     *, company_id: uuid.UUID, agent_id: uuid.UUID, now: datetime, days: int = 30
 ) -> list[tuple[date, int]]:
     """The same for one agent."""
-    return _days(company_id, Scope.AGENT, agent_id, now, days)
+    return _series(company_id, Scope.AGENT, agent_id, now, days)
 
 
-def _days(
+def days(
+    *, company_id: uuid.UUID, scope: str, scope_id: uuid.UUID, now: datetime, days: int
+) -> list[tuple[date, int]]:
+    """The same for any scope."""
+    return _series(company_id, scope, scope_id, now, days)
+
+
+def _series(
     company_id: uuid.UUID, scope: str, scope_id: uuid.UUID, now: datetime, days: int
 ) -> list[tuple[date, int]]:
     today = now.astimezone(UTC).date()
