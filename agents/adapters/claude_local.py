@@ -42,6 +42,7 @@ STDERR = (
     phrase("not logged in|/login", Code.AUTH_FAILED),
 )
 RESET_AT = re.compile(r"limit reached\|(\d{10})")
+OWN_COMMAND = "Bash(paperclip:*)"  # an agent may always report
 ANSWERED_BY_US = "<synthetic>"  # the model name of messages that the program wrote itself
 
 
@@ -50,7 +51,7 @@ class ClaudeConfig(CliConfig):
 
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     permission_mode: Literal["default", "acceptEdits", "dontAsk", "plan"] = "acceptEdits"
-    allowed_tools: Words = Field(default_factory=lambda: ["Bash(paperclip:*)"])
+    allowed_tools: Words = Field(default_factory=list)
     disallowed_tools: Words = Field(default_factory=list)
     dangerously_skip_permissions: bool = False
     max_budget_usd: float | None = Field(None, gt=0, le=100_000, allow_inf_nan=False)
@@ -79,8 +80,7 @@ class ClaudeLocal(CliAdapter):
             line += ["--dangerously-skip-permissions"]
         else:
             line += ["--permission-mode", config.permission_mode]
-        if config.allowed_tools:
-            line += ["--allowedTools", ",".join(config.allowed_tools)]
+        line += ["--allowedTools", ",".join([OWN_COMMAND, *config.allowed_tools])]
         if config.disallowed_tools:
             line += ["--disallowedTools", ",".join(config.disallowed_tools)]
         if config.model:

@@ -267,6 +267,7 @@ async def probe(
             said[piece[0]].append(piece[1])
         code = child.returncode
     finally:
-        tree.kill()
+        await tree.end(signals=())
+        await child.wait(seconds=2.0)
         child.close()
     return Asked(code, "".join(said["stdout"]), "".join(said["stderr"]))

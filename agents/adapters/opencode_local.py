@@ -50,7 +50,7 @@ LOGGED = re.compile(r"\blevel=(?:ERROR|WARN)\b.*?\bmessage=(\"(?:[^\"\\]|\\.)*\"
 LOGGED_ERROR = re.compile(r"\berror(?:\.error)?=\"((?:[^\"\\]|\\.)*)\"")
 MAX_UNKNOWN_STEPS = 3
 MAX_UNFINISHED_STEPS = 2
-MAX_FAILED_CALLS = 4
+MAX_FAILED_CALLS = 7  # it gives up by itself after six, and then tells the status
 
 
 class OpenCodeConfig(CliConfig):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from agents.adapters.base import Brief
@@ -55,6 +56,15 @@ class Stage:
                 **changes,
             },
         )
+
+
+def alive(pid_file: Path) -> bool:
+    """Whether the process whose number stands in this file still runs."""
+    pid = int(pid_file.read_text())
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.fixture

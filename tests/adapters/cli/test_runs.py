@@ -10,19 +10,11 @@ import pytest
 from agents import adapters
 from agents.adapters import cli_watch
 from agents.adapters.base import Brief, Code, Started, Text, Usage
-from tests.adapters.cli.conftest import RUN_TOKEN, Stage
+from tests.adapters.cli.conftest import RUN_TOKEN, Stage, alive
 from tests.adapters.conftest import Played, play
 
 CLAUDE = adapters.get("claude_local")
 SESSION = "11111111-2222-4333-8444-555555555555"  # of the stand-in
-
-
-def alive(pid_file: Path) -> bool:
-    pid = int(pid_file.read_text())
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def marked(brief: Brief) -> list[int]:
