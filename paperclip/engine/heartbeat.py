@@ -11,22 +11,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import os
-import re
 import shutil
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db import transaction
 from django.utils import timezone
 
-from agents import adapters, outcomes, providers, roster, runs
+from agents import adapters, loops, runs
 from agents.adapters.base import (
     Adapter,
     AdapterError,
@@ -34,23 +29,21 @@ from agents.adapters.base import (
     Code,
     Done,
     Event,
-    Route,
     Started,
     Step,
     Throttled,
     ToolResult,
     Usage,
 )
-from agents.models import HeartbeatRun, Hold, RunEvent
-from billing import budgets, ledger
-from companies import activity, secrets
-from companies.access import Principal
+from agents.models import HeartbeatRun, RunEvent
+from billing import budgets
 from companies.errors import Refusal
-from issues import briefing, tools, work
-from issues.briefing import Briefing
-from issues.models import Issue
-from paperclip.engine.hands import PASSING, Hands, about
+from issues import briefing, tools
+from paperclip.engine.calls import book, grant, use_tool
+from paperclip.engine.closing import Ending, close_run, failure, throttled
+from paperclip.engine.hands import PASSING, Hands
 from paperclip.engine.journal import Journal
+from paperclip.engine.opening import Opening, open_run
 from paperclip.engine.turnstile import Turnstile
 
 T = TypeVar("T")
@@ -58,38 +51,9 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 Status = HeartbeatRun.Status
-# An operator may name a variable of the server's environment as a key, but not any variable.
-KEY_VARIABLE = re.compile(r"[A-Z0-9_]*(?:API_KEY|KEY|TOKEN)")
-NEVER = re.compile(r"SECRET_KEY|DATABASE_.*|PAPERCLIP_.*|DJANGO_.*|PG.*")
 BUDGET_PAUSE = timedelta(hours=1)
 
 CANCEL, SHUTDOWN, FENCED, EXHAUSTED = "cancel", "shutdown", "fenced", "exhausted"
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What a run starts with."""
-
-    briefing: Briefing
-    token: str
-    secrets: Mapping[str, str] = field(repr=False)
-    tool_issue: Issue | None
-    routes: Sequence[Route] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How the adapter's part ended."""
-
-    status: str
-    code: str = ""
-    message: str = ""
-    summary: str = ""
-    wish: str | None = None
-    result: Mapping[str, Any] = field(default_factory=dict)
-    retry_after: float | None = None
-    acted: bool = False
-    retry_at: datetime | None = None  # set for an end that is no failure but has to wait
 
 
 class Heartbeat:
@@ -107,6 +71,7 @@ class Heartbeat:
         self._loose: set[asyncio.Future[Any]] = set()  # bookings and tool calls on their way
         self._opening: Opening | None = None
         self._acted = False
+        self._steps = loops.Steps()
         self._turnstile = Turnstile(
             claimed,
             journal=journal,
@@ -152,7 +117,7 @@ class Heartbeat:
         except Refusal as refusal:
             return Ending(Status.CANCELLED, refusal.code[:30], refusal.message)
         except AdapterError as error:
-            return _failure(error)
+            return failure(error)
         except Exception as error:
             return self._fault(error)
         if self.why:
@@ -172,10 +137,10 @@ class Heartbeat:
             done = await self._listen(adapter, brief)
         except Throttled as held:
             await self._settle_loose()
-            return _throttled(held, acted=self._acted)
+            return throttled(held, acted=self._acted)
         except AdapterError as error:
             await self._settle_loose()
-            return _failure(error, acted=self._acted)
+            return failure(error, acted=self._acted)
         except adapters.UnknownAdapter as error:
             return Ending(Status.FAILED, Code.CONFIG_INVALID, str(error))
         except runs.Stale:
@@ -216,6 +181,8 @@ class Heartbeat:
             if isinstance(event, Step) and event.phase == "end" and not event.is_error:
                 self._acted = self._acted or self._opening_uses_no_tools()
             await self.journal.say(event)
+            if isinstance(event, Step):
+                self._steps.see(event)
 
     def _opening_uses_no_tools(self) -> bool:
         """Steps of adapters that act by themselves (commands, agents of their own) cannot be
@@ -249,6 +216,7 @@ class Heartbeat:
         facts = opening.briefing
         keys = [route.key for route in opening.routes if route.key]
         self.journal.hide([*opening.secrets.values(), *keys, opening.token])
+        self._turnstile.begin(opening.routes)
         self._run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         agent_dir = Path(settings.DATA_DIR) / "agents" / str(facts.agent_id)
         agent_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -420,244 +388,3 @@ class Heartbeat:
         if not self._trusted():
             raise runs.Stale(f"run {self.claimed.run_id}: the lease has run out")
         return await self._hands.insist(self._trusted, verb, *args, **kwargs)
-
-
-# --- the blocking parts, one transaction each --------------------------------------------------
-
-
-def open_run(claimed: runs.Claimed) -> Opening:
-    """Check the issue out, look at the budget, brief, mint the token. All or nothing.
-
-    Raises Stale, Gone, BudgetExhausted, AdapterError (a secret that cannot be opened) and the
-    Refusals of a checkout. Safe to repeat.
-    """
-    now = timezone.now()
-    with transaction.atomic():
-        run = _held(claimed)
-        work.begin(run=run, now=now)
-        budgets.check_call(agent=run.agent, run_id=run.pk, now=now)
-        facts = briefing.write(run_id=claimed.run_id, epoch=claimed.epoch)
-        token = runs.start_token(run_id=claimed.run_id, epoch=claimed.epoch)
-    return Opening(
-        briefing=facts,
-        token=token,
-        secrets=_secrets(facts, now),
-        tool_issue=run.issue,
-        routes=_routes(facts, run.connection_id, now),
-    )
-
-
-def _secrets(facts: Briefing, now: datetime) -> dict[str, str]:
-    """The values a run asks for: stored secrets, and the one variable that `apiKeyEnv` names.
-
-    Such a variable must look like a key (…API_KEY, …KEY, …TOKEN) and never is one of the
-    server's own (SECRET_KEY, DATABASE_…, PAPERCLIP_…, DJANGO_…, PG…).
-    """
-    try:
-        values = secrets.reveal(company_id=facts.company_id, names=facts.secret_names, now=now)
-    except secrets.CannotOpen as error:
-        raise AdapterError(Code.CONFIG_INVALID, str(error)) from error
-    name = facts.config.get("apiKeyEnv")
-    if isinstance(name, str) and KEY_VARIABLE.fullmatch(name) and not NEVER.fullmatch(name):
-        value = os.environ.get(name)
-        if value:
-            values[name] = value
-    return values
-
-
-def _routes(facts: Briefing, start: uuid.UUID | None, now: datetime) -> Sequence[Route]:
-    """The ways to a model that the agent's connections give, with their keys."""
-    try:
-        return providers.routes(
-            company_id=facts.company_id, config=facts.config, start=start, now=now
-        )
-    except secrets.CannotOpen as error:
-        raise AdapterError(Code.CONFIG_INVALID, str(error)) from error
-
-
-def use_tool(
-    claimed: runs.Claimed, opening: Opening, name: str, arguments: Mapping[str, Any]
-) -> tuple[ToolResult, bool]:
-    """Carry out a model's tool call and remember in the same transaction that the run has acted.
-
-    Raises Stale, with nothing done, when the run has changed hands meanwhile.
-    """
-    assert opening.tool_issue is not None
-    principal = Principal(
-        kind="run",
-        agent_id=claimed.agent_id,
-        company_id=claimed.company_id,
-        run_id=claimed.run_id,
-        name=opening.briefing.agent_name,
-    )
-    with transaction.atomic():
-        issue = Issue.objects.get(pk=opening.tool_issue.pk)
-        result = tools.call(
-            principal=principal, issue=issue, name=name, arguments=arguments, now=timezone.now()
-        )
-        acts = not result.is_error and any(t.name == name and t.acts for t in tools.TOOLS)
-        if acts:
-            runs.mark_acted(run_id=claimed.run_id, epoch=claimed.epoch)
-    return result, acts
-
-
-def grant(
-    claimed: runs.Claimed,
-    *,
-    provider: str,
-    model: str,
-    input_tokens: int,
-    max_output_tokens: int,
-) -> None:
-    """May this run make another model call? Raises Refusal, and Stale when it is not ours."""
-    run = _held(claimed)
-    budgets.check_call(
-        agent=run.agent,
-        run_id=run.pk,
-        provider=provider,
-        model=model,
-        input_tokens=input_tokens,
-        max_output_tokens=max_output_tokens,
-        now=timezone.now(),
-    )
-
-
-def book(facts: Briefing, usage: Usage) -> ledger.Booked:
-    """Book one model call of a run, once however often this is called."""
-    return ledger.book(
-        company_id=facts.company_id,
-        agent_id=facts.agent_id,
-        run_id=facts.run_id,
-        issue_id=facts.issue_id,
-        project_id=facts.project_id,
-        goal_id=facts.goal_id,
-        billing_code=facts.billing_code,
-        usage=usage,
-        key=ledger.run_key(facts.run_id, usage.call),
-        now=timezone.now(),
-    )
-
-
-def close_run(claimed: runs.Claimed, ending: Ending) -> None:
-    """Report to the issue, finish the run, queue what follows. One transaction, under the fence.
-
-    Repeated after a lost acknowledgement it finds its own work done. Raises Stale when the run
-    has changed hands.
-    """
-    now = timezone.now()
-    with transaction.atomic():
-        run = runs.held(run_id=claimed.run_id, epoch=claimed.epoch)
-        if run is None:
-            if _is_closed(claimed, ending):
-                return
-            raise runs.Stale(f"run {claimed.run_id} has left epoch {claimed.epoch}")
-        if ending.status == Status.LOST:
-            _put_down(run, now)
-            return
-        retry_at = ending.retry_at or _retry_at(run, ending, now)
-        message = _message(run, ending)
-        work.report(
-            run=run,
-            status=ending.status,
-            summary=ending.summary,
-            wish=ending.wish,
-            code=ending.code,
-            message=message,
-            retry_at=retry_at,
-            now=now,
-        )
-        if not runs.finish(
-            run_id=run.pk,
-            epoch=run.epoch,
-            status=ending.status,
-            code=ending.code,
-            message=message,
-            summary=ending.summary,
-            result=ending.result,
-            now=now,
-        ):
-            raise runs.Stale(f"run {claimed.run_id} has left epoch {claimed.epoch}")
-        if retry_at is not None:
-            waited_only = ending.status == Status.CANCELLED
-            runs.again(
-                run=run,
-                reason="transient_failure_retry",
-                not_before=retry_at,
-                attempt=run.attempt + (0 if waited_only else 1),
-                now=now,
-            )
-        elif ending.code == Code.QUOTA_EXHAUSTED and run.connection_id is None:
-            roster.hold(
-                agent=run.agent,
-                reason=Hold.Reason.QUOTA,
-                note=message,
-                actor=activity.SYSTEM,
-                now=now,
-            )
-
-
-def _put_down(run: HeartbeatRun, now: datetime) -> None:
-    """The instance shuts down: the run goes on elsewhere, or a person decides."""
-    loss = runs.loss_of(run, shutdown=True)
-    work.report(
-        run=run,
-        status=loss.status,
-        code=loss.code,
-        message=loss.message,
-        retry_at=now if loss.attempt is not None else None,
-        now=now,
-    )
-    if runs.lose(run=run, loss=loss, now=now) is None:
-        raise runs.Stale(f"run {run.pk} has left epoch {run.epoch}")
-
-
-def _retry_at(run: HeartbeatRun, ending: Ending, now: datetime) -> datetime | None:
-    """When a failure is tried again. Never after something may have been changed."""
-    if ending.status not in (Status.FAILED, Status.TIMED_OUT) or ending.acted or run.acted_at:
-        return None
-    if ending.code == Code.QUOTA_EXHAUSTED and run.connection_id is not None:
-        # It waits at the gate: the connection is closed to all who use the key.
-        return now if run.attempt <= outcomes.MAX_RETRIES else None
-    seconds = outcomes.retry_in(ending.code, attempt=run.attempt, retry_after=ending.retry_after)
-    return None if seconds is None else now + timedelta(seconds=seconds)
-
-
-def _message(run: HeartbeatRun, ending: Ending) -> str:
-    if ending.status == Status.CANCELLED and run.cancel_reason:
-        return run.cancel_reason
-    return ending.message
-
-
-def _is_closed(claimed: runs.Claimed, ending: Ending) -> bool:
-    """Did our own commit go through although we did not hear of it?"""
-    return HeartbeatRun.objects.filter(
-        pk=claimed.run_id, epoch=claimed.epoch + 1, status=ending.status
-    ).exists()
-
-
-def _held(claimed: runs.Claimed) -> HeartbeatRun:
-    run = runs.held(run_id=claimed.run_id, epoch=claimed.epoch)
-    if run is None:
-        raise runs.Stale(f"run {claimed.run_id} has left epoch {claimed.epoch}")
-    return run
-
-
-def _throttled(held: Throttled, *, acted: bool) -> Ending:
-    """We held a call back for longer than a run waits: it comes back later, and that is no failed
-    attempt. What has acted is not begun again."""
-    if acted or held.acted:
-        return _failure(held, acted=True)
-    later = timezone.now() + timedelta(seconds=about(held.retry_after or 0.0) * 1.2)
-    return Ending(Status.CANCELLED, str(held.code), held.message, retry_at=later)
-
-
-def _failure(error: AdapterError, *, acted: bool = False) -> Ending:
-    timed_out = error.code in (Code.TIMED_OUT, Code.IDLE)
-    return Ending(
-        Status.TIMED_OUT if timed_out else Status.FAILED,
-        str(error.code),
-        error.message,
-        retry_after=error.retry_after,
-        acted=acted or error.acted,
-        result={"detail": error.detail} if error.detail else {},
-    )
