@@ -21,7 +21,7 @@ from agents.models import HeartbeatRun
 from billing import ledger
 from companies import wire
 from companies.errors import Conflict, Forbidden, Invalid, NotFound
-from paperclip.engine import heartbeat
+from paperclip.engine import closing
 
 router = Router()
 
@@ -58,7 +58,7 @@ def report_result(
         if outcome.usage is not None:
             _book(run, outcome.usage)
         try:
-            heartbeat.close_run(_claimed(run), _ending(outcome.done))
+            closing.close_run(_claimed(run), _ending(outcome.done))
         except runs.Stale:
             raise Conflict("run_ended", "This run has ended already.") from None
     run.refresh_from_db()
@@ -106,9 +106,9 @@ def _claimed(run: HeartbeatRun) -> runs.Claimed:
     )
 
 
-def _ending(done: base.Done) -> heartbeat.Ending:
+def _ending(done: base.Done) -> closing.Ending:
     session = {"sessionId": done.session_id} if done.session_id else {}
-    return heartbeat.Ending(
+    return closing.Ending(
         HeartbeatRun.Status.SUCCEEDED,
         summary=done.summary,
         wish=done.status,

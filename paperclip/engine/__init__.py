@@ -2,8 +2,14 @@
 
 Reading order:
     heartbeat.py   one heartbeat, first line to last
+    opening.py     its blocking parts: how it begins,
+    calls.py         what it asks for on the way,
+    closing.py       how it ends
+    turnstile.py   where its calls to a provider pass
     journal.py     what a run says, on its way to the rows
+    writer.py      the one that writes them for all runs
     shift.py       the resident loop that carries hundreds of heartbeats
+    station.py     where a shift lives: in a django-q2 worker, or in the foreground
     lease.py       how a shift stays alive, and how it stops in time when it does not
     bell.py        how a shift hears of wakes, cancellations and the end
     hands.py       the threads in which blocking verbs run

@@ -33,6 +33,12 @@ def about(seconds: float) -> float:
     return seconds * random.uniform(0.67, 1.33)  # noqa: S311 - not a secret
 
 
+def traceback_of(error: BaseException) -> BaseException | None:
+    """For a log line: the traceback is worth its lines only when it is not the database being
+    away."""
+    return None if isinstance(error, PASSING) else error
+
+
 class Hands:
     """A few threads for blocking calls. Closed at the end of a shift."""
 

@@ -2,42 +2,33 @@
 
 A shift registers as a worker, claims queued runs in batches, carries each as a task of its event
 loop, writes the output of all of them in one statement every 100 ms, and renews its lease. It is
-started by a django-q2 task (`in_cluster`) or in the foreground (`manage.py shift`).
+started by `station.py`.
 
-How it ends. It is asked to drain by `schedule.request_drain` (a notice and a flag in its worker's
-row), by SIGTERM, or by the cluster around it: django-q2 waits without limit for a running task
-when its parent gets SIGTERM, so the shift looks at the cluster's own stop event, and at its
-parent, twice a second. Draining claims nothing more, waits `grace` seconds, puts the remaining
-runs down under a new epoch and retires the worker. When the lease cannot be renewed in time the
-shift stops everything at once, writes nothing, and begins again as a new worker.
+How it ends. Asked to drain, it claims nothing more, waits `grace` seconds, puts the remaining
+runs down under a new epoch and retires its worker. When the lease cannot be renewed in time it
+stops everything at once and writes nothing. Who asks, and what comes after: `station.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
-import random
-import signal
-import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
-import uvloop
 from django.conf import settings
-from django.db import connections
 from django.utils import timezone
 
-from agents import adapters, output, runs, workers
+from agents import adapters, runs, workers
 from companies import live
-from paperclip.engine import bell, heartbeat, lease, recover, schedule, tick
-from paperclip.engine.hands import PASSING, Hands, about
+from paperclip.engine import bell, heartbeat, lease, recover, tick
+from paperclip.engine.hands import Hands, about, traceback_of
 from paperclip.engine.heartbeat import Heartbeat
 from paperclip.engine.journal import Journal
+from paperclip.engine.writer import Writer
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +37,8 @@ CAPACITY = 250
 CLAIM_BATCH = 50
 LOOKS = 8  # claims in a row before the loop takes a breath
 POLL_SECONDS = 1.0  # the net below LISTEN
-FLUSH_SECONDS = 0.1
-FLUSH_ROWS = 5_000
 ROUND_SECONDS = 2.0  # between looks for lost runs and due timers
 STOP_SECONDS = 6.0  # for adapters to clean up (process trees take that long)
-WINDOW_SECONDS = 3_600.0  # then the shift ends at the next idle moment, for a fresh process
 LONGEST_SECONDS = 20 * 3_600.0
 WATCH_SECONDS = 0.5
 
@@ -90,6 +78,9 @@ class Shift:
         self._unknown: set[uuid.UUID] = set()
         self._hands = Hands(HANDS, "hands")
         self._pen = Hands(1, "pen")  # output never queues behind verbs
+        self._writer = Writer(
+            self._pen, self.lease, journals=self._journals, on_stale=self._stop_stale
+        )
         self._pulse = Hands(1, "pulse")  # and beats behind nothing
         self._bell = bell.Bell(lock_name=self._lock_name(), on_slot_lost=self.drain)
 
@@ -108,7 +99,7 @@ class Shift:
                 for part in (
                     self._listen,
                     self._claim,
-                    self._write,
+                    self._writer.write,
                     self._beat,
                     self._round,
                     self._watch,
@@ -258,7 +249,9 @@ class Shift:
                 failing = False
             except Exception as error:
                 if not failing:
-                    log.warning("cannot claim: %s", str(error).strip(), exc_info=_odd(error))
+                    log.warning(
+                        "cannot claim: %s", str(error).strip(), exc_info=traceback_of(error)
+                    )
                 failing = True
                 await asyncio.sleep(about(1.0))
 
@@ -302,52 +295,12 @@ class Shift:
         self.running.pop(run_id, None)
         self._work.set()  # there is room for another one
 
-    # --- writing -----------------------------------------------------------------------------
-
-    async def _write(self) -> None:
-        """The one writer: all runs' rows, every 100 ms, in one statement."""
-        failing = False
-        while True:
-            await asyncio.sleep(FLUSH_SECONDS)
-            journals = self._journals()
-            rows = [row for journal in journals.values() for row in journal.take()]
-            while rows:
-                part, rows = rows[:FLUSH_ROWS], rows[FLUSH_ROWS:]
-                while not await self._write_rows(part, journals, failing):
-                    failing = True
-                    await asyncio.sleep(about(0.4))
-                failing = False
-
     def _journals(self) -> dict[uuid.UUID, Journal]:
-        ids = list(self.running)
-        random.shuffle(ids)
-        return {run_id: self.running[run_id][0].journal for run_id in ids}
+        return {run_id: beat.journal for run_id, (beat, _) in self.running.items()}
 
-    async def _write_rows(
-        self, rows: list[output.Row], journals: dict[uuid.UUID, Journal], failing: bool
-    ) -> bool:
-        if not self.lease.good:
-            for journal in journals.values():
-                journal.refuse()
-            return True
-        try:
-            owners = await self._pen.call(write_and_tell, rows)
-        except Exception as error:
-            if not failing:
-                log.warning("cannot write output: %s", str(error).strip(), exc_info=_odd(error))
-            return False
-        counts: dict[uuid.UUID, int] = {}
-        for row in rows:
-            counts[row.run_id] = counts.get(row.run_id, 0) + 1
-        for run_id, count in counts.items():
-            if run_id in owners:
-                journals[run_id].written(count)
-                continue
-            log.warning("stale_write_blocked run=%s what=output rows=%s", run_id, count)
-            journals[run_id].refuse()
-            if run_id in self.running:
-                self.running[run_id][0].stop(heartbeat.FENCED)
-        return True
+    def _stop_stale(self, run_id: uuid.UUID) -> None:
+        if run_id in self.running:
+            self.running[run_id][0].stop(heartbeat.FENCED)
 
     # --- living ------------------------------------------------------------------------------
 
@@ -416,141 +369,7 @@ class Shift:
                 failing = False
             except Exception as error:
                 if not failing:
-                    log.warning("the round failed: %s", str(error).strip(), exc_info=_odd(error))
+                    log.warning(
+                        "the round failed: %s", str(error).strip(), exc_info=traceback_of(error)
+                    )
                 failing = True
-
-
-def write_and_tell(rows: list[output.Row]) -> dict[uuid.UUID, uuid.UUID]:
-    """Write rows and tell the pages which runs have news, in few packed notices."""
-    owners = output.write(rows)
-    for run_id, company_id in owners.items():
-        live.publish(company_id, "run", run_id)
-    return owners
-
-
-def _odd(error: BaseException) -> BaseException | None:
-    """The traceback is worth its lines only when it is not the database being away."""
-    return None if isinstance(error, PASSING) else error
-
-
-# --- where a shift runs ----------------------------------------------------------------------
-
-
-async def serve(
-    *,
-    instance: str,
-    slots: int | None = None,
-    capacity: int | None = None,
-    window_seconds: float | None = None,
-    should_end: Callable[[], bool] = lambda: False,
-) -> str:
-    """Carry shifts until the end: a fenced one is followed by a new worker with a fresh lease.
-
-    With `slots` at most that many processes of the instance do so; a surplus one returns at once.
-    """
-    loop = asyncio.get_running_loop()
-    current: list[Shift] = []
-    over = asyncio.Event()
-
-    def on_signal() -> None:
-        for shift in current:
-            if over.is_set():
-                shift.hurry()
-            else:
-                shift.drain()
-        over.set()
-
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, on_signal)
-    failures = 0
-    try:
-        while True:
-            for slot in range(slots) if slots is not None else (None,):
-                shift = Shift(
-                    instance=instance,
-                    slot=slot,
-                    capacity=capacity or settings.SHIFT_CAPACITY,
-                    grace_seconds=settings.GRACE_SECONDS,
-                    window_seconds=window_seconds,
-                    should_end=should_end,
-                )
-                current[:] = [shift]
-                try:
-                    ending = await shift.work()
-                    failures = 0
-                except Exception as error:
-                    log.warning("no shift: %s", str(error).strip(), exc_info=_odd(error))
-                    ending = FENCED
-                    failures += 1
-                if ending != SURPLUS:
-                    break
-            if ending != FENCED or over.is_set() or should_end():
-                return ending
-            pause = about(min(10.0, 0.5 * 2 ** min(failures, 5)))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), pause)
-    finally:
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(signum)
-
-
-def in_cluster() -> None:
-    """A shift inside a django-q2 worker, for a window of time.
-
-    Returns at once when the cluster is stopping or the instance's shifts are all at work.
-    """
-    stopping = cluster_is_stopping(sys._getframe())
-    if stopping():
-        return
-    was = signal.getsignal(signal.SIGTERM)
-    try:
-        _run(
-            serve(
-                instance=schedule.instance(),
-                slots=settings.SHIFTS,
-                window_seconds=about(WINDOW_SECONDS),
-                should_end=stopping,
-            )
-        )
-    finally:
-        signal.signal(signal.SIGTERM, was)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        connections.close_all()
-
-
-def in_foreground(*, capacity: int | None = None) -> None:
-    """A shift of its own, until SIGTERM or SIGINT. A second signal ends the grace."""
-    _run(serve(instance=schedule.instance(), capacity=capacity))
-    live.flush()
-
-
-def _run(main: Any) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main)
-
-
-def cluster_is_stopping(frame: Any) -> Callable[[], bool]:
-    """How a task learns that its django-q2 cluster is being stopped.
-
-    django-q2 tells its workers only by an end of the queue, behind the running task. The worker
-    was forked inside `Sentinel.guard`, whose frames are still below ours and hold the event that
-    SIGTERM of the parent sets. Its value is read without its lock, which a killed reader would
-    take along. Where workers are not forked nothing is found, and the notice remains.
-    """
-    for local in _frames(frame):
-        sentinel = local.get("self")
-        if type(sentinel).__name__ == "Sentinel":
-            flag = getattr(getattr(sentinel, "stop_event", None), "_flag", None)
-            if flag is not None:
-                return functools.partial(_is_set, flag)
-    return lambda: False
-
-
-def _is_set(flag: Any) -> bool:
-    return bool(flag.get_value() > 0)
-
-
-def _frames(frame: Any) -> Iterator[dict[str, Any]]:
-    while frame is not None:
-        yield frame.f_locals
-        frame = frame.f_back

@@ -7,13 +7,12 @@ from __future__ import annotations
 from django.utils import timezone
 
 from agents.models import Beacon
-from paperclip.engine import schedule, tick
-from paperclip.engine import shift as shifts
+from paperclip.engine import schedule, station, tick
 
 
 def shift() -> None:
     """Carry runs for hours, unless this instance's shifts are all at work already."""
-    shifts.in_cluster()
+    station.in_cluster()
 
 
 def minute() -> None:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from django.utils import timezone
@@ -49,6 +49,11 @@ class Turnstile:
         self._track = track
         self._settle = settle
         self._acted = acted
+
+    def begin(self, routes: Sequence[Route]) -> None:
+        """Say so when the run was claimed on a fallback, since its own provider has trouble."""
+        if routes and routes[0].position > 0:
+            self._say(routes[0], "provider_open")
 
     async def admit(self, route: Route, *, tokens: int) -> None:
         """Wait until a call of at most `tokens` may go out. Raises Throttled when that is long,
@@ -114,18 +119,21 @@ class Turnstile:
             connection_id=uuid.UUID(route.connection_id),
         )
         if moved:
-            self._journal.note(
-                RunEvent.Kind.SYSTEM,
-                f"Ran on fallback: {route.name} ({route.model}) answers from here.",
-                data={
-                    "fallback": {
-                        "connectionId": route.connection_id,
-                        "model": route.model,
-                        "because": str(because.code),
-                    }
-                },
-            )
+            self._say(route, str(because.code))
         return moved
+
+    def _say(self, route: Route, because: str) -> None:
+        self._journal.note(
+            RunEvent.Kind.SYSTEM,
+            f"Ran on fallback: {route.name} ({route.model}) answers from here.",
+            data={
+                "fallback": {
+                    "connectionId": route.connection_id,
+                    "model": route.model,
+                    "because": because,
+                }
+            },
+        )
 
 
 def told(

@@ -16,7 +16,7 @@ from agents import output, runs, workers
 from agents.adapters import base
 from agents.models import HeartbeatRun, RunEvent, Worker
 from companies import activity
-from paperclip.engine import bell, lease, recover, schedule, shift
+from paperclip.engine import bell, lease, recover, schedule, shift, station
 from paperclip.engine.shift import Shift
 from tests import factories
 from tests.engine.conftest import ask, until
@@ -410,7 +410,7 @@ class Sentinel:
         self.stop_event = stop_event
 
     def guard(self) -> Any:
-        return shift.cluster_is_stopping(inspect.currentframe())
+        return station.cluster_is_stopping(inspect.currentframe())
 
 
 def test_the_clusters_own_stop_is_seen():
@@ -424,7 +424,7 @@ def test_the_clusters_own_stop_is_seen():
 
 
 def test_without_a_cluster_nothing_stops():
-    assert not shift.cluster_is_stopping(inspect.currentframe())()
+    assert not station.cluster_is_stopping(inspect.currentframe())()
 
 
 def test_a_finished_run_leaves_no_trace_in_the_shift(during, puppet, pia):

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from paperclip.engine import shift
+from paperclip.engine import station
 
 
 class Command(BaseCommand):
@@ -18,4 +18,4 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        shift.in_foreground(capacity=options["capacity"])
+        station.in_foreground(capacity=options["capacity"])

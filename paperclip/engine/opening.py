@@ -1,0 +1,97 @@
+"""How a run begins: its issue checked out, its budget looked at, its brief written, its token
+minted, its secrets opened. Blocking; one transaction. Read next: `heartbeat.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from agents import providers, runs
+from agents.adapters.base import AdapterError, Code, Route
+from agents.models import HeartbeatRun
+from billing import budgets
+from companies import secrets
+from issues import briefing, work
+from issues.briefing import Briefing
+from issues.models import Issue
+
+# An operator may name a variable of the server's environment as a key, but not any variable.
+KEY_VARIABLE = re.compile(r"[A-Z0-9_]*(?:API_KEY|KEY|TOKEN)")
+NEVER = re.compile(r"SECRET_KEY|DATABASE_.*|PAPERCLIP_.*|DJANGO_.*|PG.*")
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a run starts with."""
+
+    briefing: Briefing
+    token: str
+    secrets: Mapping[str, str] = field(repr=False)
+    tool_issue: Issue | None
+    routes: Sequence[Route] = ()
+
+
+def open_run(claimed: runs.Claimed) -> Opening:
+    """Check the issue out, look at the budget, brief, mint the token. All or nothing.
+
+    Raises Stale, Gone, BudgetExhausted, AdapterError (a secret that cannot be opened) and the
+    Refusals of a checkout. Safe to repeat.
+    """
+    now = timezone.now()
+    with transaction.atomic():
+        run = held(claimed)
+        work.begin(run=run, now=now)
+        budgets.check_call(agent=run.agent, run_id=run.pk, now=now)
+        facts = briefing.write(run_id=claimed.run_id, epoch=claimed.epoch)
+        token = runs.start_token(run_id=claimed.run_id, epoch=claimed.epoch)
+    return Opening(
+        briefing=facts,
+        token=token,
+        secrets=_secrets(facts, now),
+        tool_issue=run.issue,
+        routes=_routes(facts, run.connection_id, now),
+    )
+
+
+def _secrets(facts: Briefing, now: datetime) -> dict[str, str]:
+    """The values a run asks for: stored secrets, and the one variable that `apiKeyEnv` names.
+
+    Such a variable must look like a key (…API_KEY, …KEY, …TOKEN) and never is one of the
+    server's own (SECRET_KEY, DATABASE_…, PAPERCLIP_…, DJANGO_…, PG…).
+    """
+    try:
+        values = secrets.reveal(company_id=facts.company_id, names=facts.secret_names, now=now)
+    except secrets.CannotOpen as error:
+        raise AdapterError(Code.CONFIG_INVALID, str(error)) from error
+    name = facts.config.get("apiKeyEnv")
+    if isinstance(name, str) and KEY_VARIABLE.fullmatch(name) and not NEVER.fullmatch(name):
+        value = os.environ.get(name)
+        if value:
+            values[name] = value
+    return values
+
+
+def _routes(facts: Briefing, start: uuid.UUID | None, now: datetime) -> Sequence[Route]:
+    """The ways to a model that the agent's connections give, with their keys."""
+    try:
+        return providers.routes(
+            company_id=facts.company_id, config=facts.config, start=start, now=now
+        )
+    except secrets.CannotOpen as error:
+        raise AdapterError(Code.CONFIG_INVALID, str(error)) from error
+
+
+def held(claimed: runs.Claimed) -> HeartbeatRun:
+    """The claimed run with its agent and issue. Raises Stale when it has changed hands."""
+    run = runs.held(run_id=claimed.run_id, epoch=claimed.epoch)
+    if run is None:
+        raise runs.Stale(f"run {claimed.run_id} has left epoch {claimed.epoch}")
+    return run
