@@ -12,6 +12,7 @@ unless given.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -226,7 +227,7 @@ def _record(
     actor: activity.Actor,
     action: str,
     now: datetime,
-    details: dict[str, object],
+    details: Mapping[str, object],
 ) -> None:
     activity.record(
         company_id=row.company_id,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
+from typing import Any
 
 from django.db import connection
 
@@ -58,7 +59,7 @@ def take(
 ) -> tuple[float, str] | None:
     """Take one request and `tokens`, all or nothing. None when taken; else the seconds until it
     may go, and what is missing: "requests" or "tokens"."""
-    values = {"id": connection_id, "tokens": tokens, "now": now}
+    values: dict[str, Any] = {"id": connection_id, "tokens": tokens, "now": now}
     with connection.cursor() as cursor:
         cursor.execute(_TAKE, values)
         if cursor.rowcount:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import orjson
@@ -17,13 +17,15 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from agents.models import Agent, HeartbeatRun
-from companies import live
+from companies import activity, live
 from companies.activity import Actor
 from companies.ids import new_id
+from companies.models import Activity
 
 MANUAL = "manual"
 TIMER = "heartbeat_timer"
 MEDIUM = 2
+WAKES_AN_HOUR = 30  # that agents may cause on one issue, without a person's word in between
 # Reasons that call an agent to answer, also on an issue that is closed or somebody else's.
 ANSWERING = (
     MANUAL,
@@ -116,7 +118,8 @@ def wake(
     going on is never touched, so the wish becomes the next run. A repeated `idempotency_key` or
     timer slot (`scheduled_for`) is the run that it made before. Holds and caps do not refuse a
     wish, they keep the run waiting. Refusals: own_change (an agent's own acts never wake it),
-    agent_terminated, agent_pending_approval, wake_on_demand_off, company_archived.
+    agent_terminated, agent_pending_approval, wake_on_demand_off, company_archived, wake_limit
+    (agents have called each other about this issue too often within an hour).
     """
     now = now or timezone.now()
     if _own_change(agent, actor, reason, source):
@@ -124,6 +127,8 @@ def wake(
     known = _known(agent, idempotency_key, scheduled_for)
     if known is not None:
         return Wake(run_id=known)
+    if issue is not None and actor.type == "agent" and _is_ping_pong(agent, issue, now):
+        return Wake(refused="wake_limit")
     values = {
         "id": new_id(),
         "agent_id": agent.pk,
@@ -169,6 +174,34 @@ def _own_change(agent: Agent, actor: Actor, reason: str, source: str) -> bool:
         and source != HeartbeatRun.Source.RETRY
         and reason != MANUAL
     )
+
+
+def _is_ping_pong(agent: Agent, issue: Wakeable, now: datetime) -> bool:
+    """Have agents been called about this issue as often as they may? Said once in the activity."""
+    since = now - timedelta(hours=1)
+    runs = HeartbeatRun.objects.filter(issue_id=issue.pk).exclude(reason__in=(MANUAL, TIMER))
+    if runs.filter(created_at__gt=since).count() < WAKES_AN_HOUR:
+        return False  # nearly always; the rest is asked for when it matters
+    about = Activity.objects.filter(entity_id=issue.pk, occurred_at__gt=since)
+    spoke = about.filter(actor_type=Activity.ActorType.USER).order_by("-occurred_at").first()
+    if spoke is not None:
+        since = spoke.occurred_at
+        about = about.filter(occurred_at__gt=since)
+        if runs.filter(created_at__gt=since).count() < WAKES_AN_HOUR:
+            return False
+    if not about.filter(action="issue.wakes_cut").exists():
+        activity.record(
+            company_id=agent.company_id,
+            actor=activity.SYSTEM,
+            action="issue.wakes_cut",
+            entity_type="issue",
+            entity_id=issue.pk,
+            entity_name=str(issue),
+            details={"wakesAnHour": WAKES_AN_HOUR, "agentId": str(agent.pk)},
+            now=now,
+        )
+        live.publish(agent.company_id, "inbox")
+    return True
 
 
 def _priority(issue: Wakeable | None, priority: int | None) -> int:
