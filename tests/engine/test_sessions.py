@@ -11,6 +11,7 @@ from agents.adapters import base
 from agents.models import Agent, HeartbeatRun
 from companies import activity
 from issues.models import Issue
+from tests import factories
 from tests.engine.conftest import until
 from tests.engine.puppet import finish
 
@@ -32,6 +33,11 @@ def carry(during: Any, agent: Agent, issue: Issue) -> HeartbeatRun:
     during(watch)
     run.refresh_from_db()
     return run
+
+
+@pytest.fixture
+def task(acme: Any, pia: Agent) -> Issue:
+    return factories.issue(acme, assignee_agent=pia, status="todo")
 
 
 def test_the_next_run_gets_all_that_the_last_one_kept(during, puppet, pia, task) -> None:
