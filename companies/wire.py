@@ -158,6 +158,11 @@ def _no_nul_ref(ref: str) -> str:
     return ref
 
 
+def word(value: str) -> str:
+    """A name in an address, such as a document's key. What cannot be one is not found."""
+    return _no_nul_ref(value)
+
+
 def parse_id(value: str, name: str = "id") -> uuid.UUID:
     """A UUID, or Invalid."""
     try:

@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from companies.activity import Actor
 from companies.admin import Editable, Readable, actor, each
 from issues import board, work
+from issues import document_admin as document_admin  # registers itself
 from issues.models import Blocker, Checkout, Comment, Interaction, Issue, IssueCounter
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
+from django.db import transaction
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -15,9 +17,11 @@ from agents import shapes as run_shapes
 from agents.models import Agent, HeartbeatRun
 from companies import access, wire
 from companies import shapes as company_shapes
+from companies.activity import Actor
 from companies.errors import Invalid, NotFound
 from companies.models import Activity, Company, Goal, Project, User
-from issues import board, inbox, shapes, work
+from issues import board, inbox, marks, shapes, work
+from issues.document_models import Label
 from issues.models import Comment, Issue, Priority
 
 router = Router()
@@ -45,6 +49,7 @@ class Written(wire.Body):
     parent_id: uuid.UUID | None = None
     blocked_by_issue_ids: Ids | None = None
     billing_code: Annotated[wire.Text, Field(max_length=80)] | None = None
+    label_ids: Ids | None = None
 
 
 class NewIssue(Written):
@@ -204,16 +209,19 @@ def change_issue(request: HttpRequest, issue: str, body: IssueChange) -> HttpRes
     found = find(request, issue, None)
     given = body.given()
     comment = given.pop("comment", None)
+    label_ids = given.pop("label_ids", None)
     actor, now = wire.principal(request).actor, timezone.now()
     before = {"status": found.status, "version": found.version}
-    updated = board.update(
-        issue=found,
-        changes=_fields(found.company_id, given),
-        actor=actor,
-        now=now,
-        if_version=wire.if_match(request),
-        comment=comment,
-    )
+    with transaction.atomic():
+        updated = board.update(
+            issue=found,
+            changes=_fields(found.company_id, given),
+            actor=actor,
+            now=now,
+            if_version=wire.if_match(request),
+            comment=comment,
+        )
+        _label(updated, label_ids, actor, now)
     answer = shapes.written(updated)
     after = {"status": updated.status, "version": updated.version}
     answer["changes"] = {
@@ -376,13 +384,25 @@ def _create(
 ) -> Issue:
     given = body.given()
     given.pop("block_parent_until_done", None)
+    label_ids = given.pop("label_ids", None)
     fields = _fields(company.id, given)
     fields = {name: value for name, value in fields.items() if value is not None}
     if parent is not None:
         fields["parent"] = parent
-    return board.create(
-        company=company, actor=wire.principal(request).actor, now=timezone.now(), **fields
-    )
+    actor, now = wire.principal(request).actor, timezone.now()
+    with transaction.atomic():
+        made = board.create(company=company, actor=actor, now=now, **fields)
+        _label(made, label_ids, actor, now)
+    return made
+
+
+def _label(issue: Issue, label_ids: list[uuid.UUID] | None, actor: Actor, now: datetime) -> None:
+    if label_ids is None:
+        return
+    labels = list(Label.objects.for_company(issue.company_id).filter(id__in=label_ids))
+    if len(labels) != len(set(label_ids)):
+        raise NotFound("labelIds names an unknown label.", code="unknown_reference")
+    marks.set_labels(issue=issue, labels=labels, actor=actor, now=now)
 
 
 def _fields(company_id: uuid.UUID, given: dict[str, Any]) -> dict[str, Any]:
@@ -401,7 +421,8 @@ def _fields(company_id: uuid.UUID, given: dict[str, Any]) -> dict[str, Any]:
     if "assignee_user_id" in fields:
         fields["assignee_user"] = _member(company_id, fields.pop("assignee_user_id"))
     if "blocked_by_issue_ids" in fields:
-        fields["blocked_by"] = _issues(company_id, fields.pop("blocked_by_issue_ids") or [])
+        ids = fields.pop("blocked_by_issue_ids") or []
+        fields["blocked_by"] = issues_of(company_id, ids, "blockedByIssueIds")
     for name in ("description", "billing_code", "blocked_reason"):
         if name in fields and fields[name] is None:
             fields[name] = ""
@@ -420,8 +441,9 @@ def _member(company_id: uuid.UUID, user_id: uuid.UUID | None) -> User | None:
     return found
 
 
-def _issues(company_id: uuid.UUID, ids: list[uuid.UUID]) -> list[Issue]:
+def issues_of(company_id: uuid.UUID, ids: list[uuid.UUID], field: str) -> list[Issue]:
+    """The issues that ids in a body name, in order. Raises NotFound for a stranger's."""
     found = {row.id: row for row in Issue.objects.for_company(company_id).filter(id__in=ids)}
     if len(found) != len(set(ids)):
-        raise NotFound("blockedByIssueIds names an unknown issue.", code="unknown_reference")
+        raise NotFound(f"{field} names an unknown issue.", code="unknown_reference")
     return [found[one] for one in dict.fromkeys(ids)]

@@ -258,3 +258,21 @@ class Interaction(models.Model):
             ),
             models.Index(fields=["issue", "created_at"], name="interaction_by_issue"),
         ]
+
+
+# Django finds models by this module; the nouns that hang on an issue have files of their own.
+from issues.approval_models import Approval, ApprovalComment, ApprovalIssue  # noqa: E402
+from issues.document_models import (  # noqa: E402
+    Document,
+    DocumentRevision,
+    IssueLabel,
+    IssueMark,
+    Label,
+    WorkProduct,
+)
+
+__all__ = [
+    "Approval", "ApprovalComment", "ApprovalIssue", "Blocker", "Checkout", "Comment", "Document",
+    "DocumentRevision", "Interaction", "Issue", "IssueCounter", "IssueLabel", "IssueMark",
+    "IssueQuerySet", "Label", "Priority", "WorkProduct",
+]  # fmt: skip

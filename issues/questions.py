@@ -47,7 +47,7 @@ def ask(
     now = now or timezone.now()
     if kind not in Kind.values:
         raise Invalid("invalid_kind", "kind is one of " + ", ".join(Kind.values), field="kind")
-    clean = _clean(payload)
+    clean = plain_json(payload)
     row = graph.lock_row(issue.id)
     if row.status in Issue.CLOSED:
         raise Conflict(
@@ -108,7 +108,7 @@ def answer(
     if actor.type != "user":
         raise Forbidden("people_only", "Questions to people are answered by people.")
     outcome = _outcome(interaction, response, outcome)
-    clean = _clean({"answer": response} if isinstance(response, str) else response)
+    clean = plain_json({"answer": response} if isinstance(response, str) else response)
     said = _said(clean, outcome)
     row, asked = _locked(interaction)
     asked.status, asked.response = outcome, clean
@@ -241,7 +241,7 @@ def _said(response: Mapping[str, Any], outcome: str) -> str:
     return f"{outcome.capitalize()}."
 
 
-def _clean(payload: Mapping[str, Any]) -> dict[str, Any]:
+def plain_json(payload: Mapping[str, Any]) -> dict[str, Any]:
     """A JSON object of bounded size that PostgreSQL can hold."""
     if not isinstance(payload, Mapping):
         raise Invalid("invalid_type", "payload must be an object.", field="payload")

@@ -18,6 +18,7 @@ from agents import shapes as run_shapes
 from agents.models import HeartbeatRun
 from companies import shapes as company_shapes
 from companies.models import Goal, Project
+from issues import document_shapes
 from issues.models import Blocker, Comment, Interaction, Issue, Priority
 
 EXCERPT = 400
@@ -44,7 +45,7 @@ def rows(issues: QuerySet[Issue], *, whole: bool = False) -> QuerySet[Any]:
     ).values(*COLUMNS, "excerpt", "length")
 
 
-def issue(row: dict[str, Any]) -> dict[str, Any]:
+def issue(row: dict[str, Any], labels: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     """The part that all answers about an issue share."""
     return {
         "id": row["id"],
@@ -79,8 +80,8 @@ def issue(row: dict[str, Any]) -> dict[str, Any]:
         "hiddenAt": row["archived_at"],
         "createdAt": row["created_at"],
         "updatedAt": row["updated_at"],
-        "labels": [],
-        "labelIds": [],
+        "labels": labels or [],
+        "labelIds": [label["id"] for label in labels or ()],
     }
 
 
@@ -89,9 +90,10 @@ def listed(page: Sequence[dict[str, Any]], now: datetime) -> list[dict[str, Any]
     ids = [row["id"] for row in page]
     blockers = open_blockers(ids)
     runs = live_runs(ids, now)
+    labels = document_shapes.labels(ids)
     found = []
     for row in page:
-        shape = issue(row)
+        shape = issue(row, labels.get(row["id"]))
         shape["descriptionTruncated"] = row["length"] > EXCERPT
         shape["activeRun"] = runs.get(row["id"])
         shape["blockerAttention"] = attention(blockers.get(row["id"], []))
@@ -106,7 +108,7 @@ def full(found: Issue, now: datetime) -> dict[str, Any]:
     blockers = list(_related(Blocker.objects.filter(issue_id=found.pk), "blocking"))
     waiting = [one for one in blockers if one["status"] not in Issue.CLOSED]
     return {
-        **issue(row),
+        **issue(row, document_shapes.labels([found.pk]).get(found.pk)),
         "ancestors": ancestors(found),
         "blockedBy": blockers,
         "blocks": list(_related(Blocker.objects.filter(blocking_id=found.pk), "issue")),
@@ -118,8 +120,11 @@ def full(found: Issue, now: datetime) -> dict[str, Any]:
         "relatedWork": {"outbound": [], "inbound": []},
         "referencedIssueIdentifiers": [],
         "planDocument": None,
-        "documentSummaries": [],
-        "workProducts": [],
+        "documentSummaries": document_shapes.summaries(found.pk),
+        "workProducts": [
+            document_shapes.product(product)
+            for product in found.work_products.select_related("issue").order_by("created_at", "id")
+        ],
         "mentionedProjects": [],
         "currentExecutionWorkspace": None,
     }
@@ -129,7 +134,7 @@ def written(found: Issue) -> dict[str, Any]:
     """An issue as the answer to a write: itself and what blocks it."""
     row = rows(Issue.objects.filter(pk=found.pk), whole=True).get()
     return {
-        **issue(row),
+        **issue(row, document_shapes.labels([found.pk]).get(found.pk)),
         "blockedBy": list(_related(Blocker.objects.filter(issue_id=found.pk), "blocking")),
         "blocks": list(_related(Blocker.objects.filter(blocking_id=found.pk), "issue")),
         "relatedWork": {"outbound": [], "inbound": []},

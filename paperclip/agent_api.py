@@ -19,8 +19,10 @@ from agents.models import Agent, HeartbeatRun, Hold
 from billing import budgets
 from billing.models import Scope
 from companies import access, wire
-from companies.errors import Conflict
+from companies.errors import Conflict, Forbidden
 from companies.models import User
+from issues import approvals, document_shapes
+from issues.approval_models import Approval
 from issues.models import Issue
 from paperclip import agent_shapes
 
@@ -165,7 +167,40 @@ def create_agent(request: HttpRequest, company: str, body: NewAgent) -> HttpResp
 
 @router.post("/companies/{company}/agent-hires", summary="Hire, or ask to hire, an agent")
 def hire_agent(request: HttpRequest, company: str, body: NewAgent) -> HttpResponse:
-    return wire.answer({"agent": _hire(request, company, body), "approval": None}, 201)
+    """A person hires at once. An agent that may hire asks: its agent waits for approval."""
+    caller = wire.principal(request)
+    if caller.agent_id is None:
+        return wire.answer({"agent": _hire(request, company, body), "approval": None}, 201)
+    found, now = wire.company(request, company, "work"), timezone.now()
+    asker = Agent.objects.get(id=caller.agent_id)
+    if not asker.can_hire:
+        raise Forbidden("may_not_hire", "This agent may not hire.")
+    given = body.given()
+    cents = given.pop("budget_monthly_cents", None)
+    with transaction.atomic():
+        fields = {k: v for k, v in _fields(found.id, given).items() if v is not None}
+        fields |= {"status": Agent.Status.PENDING_APPROVAL, "can_hire": False}
+        fields.setdefault("adapter_type", body.adapter_type)
+        fields.setdefault("reports_to", asker)
+        row = roster.hire(company=found, actor=caller.actor, now=now, **fields)
+        approval = approvals.request(
+            company=found,
+            type=Approval.Type.HIRE,
+            payload={
+                "title": f"Hire {row.name}",
+                "agentId": str(row.id),
+                "name": row.name,
+                "role": row.role,
+                "adapterType": row.adapter_type,
+                "adapterConfig": agent_shapes.masked(row.adapter_config),
+                **({"budgetMonthlyCents": str(cents)} if cents else {}),
+            },
+            agent=row,
+            actor=caller.actor,
+            now=now,
+        )
+    shape = agent_shapes.agent(row, caller=caller, now=now)
+    return wire.answer({"agent": shape, "approval": document_shapes.approval(approval)}, 201)
 
 
 def _hire(request: HttpRequest, company: str, body: NewAgent) -> dict[str, Any]:
@@ -174,7 +209,7 @@ def _hire(request: HttpRequest, company: str, body: NewAgent) -> dict[str, Any]:
     given = body.given()
     cents = given.pop("budget_monthly_cents", None)
     with transaction.atomic():
-        if cents is not None:
+        if cents:
             access.authorize(caller, "manage", found.id)
         fields = {k: v for k, v in _fields(found.id, given).items() if v is not None}
         fields.setdefault("adapter_type", body.adapter_type)

@@ -28,6 +28,8 @@ from companies import idempotency, wire
 from companies.api import router as companies
 from companies.errors import Refusal
 from issues.api import router as issues
+from issues.approval_api import router as approvals
+from issues.document_api import router as documents
 from issues.thread_api import router as threads
 from paperclip import callers
 from paperclip.agent_api import router as agents
@@ -88,6 +90,8 @@ for tag, router in (
     ("callbacks", callbacks),
     ("issues", issues),
     ("threads", threads),
+    ("documents", documents),
+    ("approvals", approvals),
     ("money", billing),
     ("overview", overview),
     ("one call", tasks),

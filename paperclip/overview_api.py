@@ -16,6 +16,7 @@ from agents.models import Agent, HeartbeatRun, Hold
 from billing import reports
 from companies import wire
 from companies.models import Company, Project
+from issues.approval_models import Approval
 from issues.models import Comment, Interaction, Issue
 
 router = Router()
@@ -54,7 +55,7 @@ def dashboard(request: HttpRequest, company: str) -> HttpResponse:
                 "unpricedEvents": month.unpriced_events,
             },
             "pendingInteractions": _pending(found),
-            "pendingApprovals": 0,
+            "pendingApprovals": _open_approvals(found),
             "budgets": {"pausedAgents": _paused_by_budget(found)},
             "runActivity": _run_activity(found, now),
         }
@@ -69,7 +70,12 @@ def sidebar_badges(request: HttpRequest, company: str) -> HttpResponse:
     )
     pending = _pending(found)
     return wire.answer(
-        {"inbox": pending, "approvals": 0, "failedRuns": failed.count(), "joinRequests": 0}
+        {
+            "inbox": pending,
+            "approvals": _open_approvals(found),
+            "failedRuns": failed.count(),
+            "joinRequests": 0,
+        }
     )
 
 
@@ -121,6 +127,10 @@ def _agents(company: Company) -> dict[str, int]:
 def _pending(company: Company) -> int:
     rows = Interaction.objects.for_company(company.id)
     return rows.filter(status=Interaction.Status.PENDING).count()
+
+
+def _open_approvals(company: Company) -> int:
+    return Approval.objects.for_company(company.id).filter(status__in=Approval.OPEN).count()
 
 
 def _paused_by_budget(company: Company) -> int:

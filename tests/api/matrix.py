@@ -47,6 +47,11 @@ def people_about_themselves(path: str, body: Any = None, ok: int = 200) -> Row:
     return _row(401, ok, 403, ok, ok, ok, 403, 403, path=path, body=body)
 
 
+def people_read(path: str) -> Row:
+    """A member's own marks, whatever the role."""
+    return _row(401, 404, 403, 200, 200, 200, 403, 403, path=path)
+
+
 def agents_about_themselves(path: str) -> Row:
     return _row(401, 403, 200, 403, 403, 403, 200, 200, path=path)
 
@@ -59,6 +64,8 @@ C = "/companies/{company}"
 ISSUE = "/issues/{issue}"
 A = "/agents/{agent}"
 R = "/heartbeat-runs/{run}"
+DOC = ISSUE + "/documents/{doc}"
+APPROVAL = "/approvals/{approval}"
 QUESTION = {"kind": "ask_user_questions", "payload": {"question": "Round or square?"}}
 YES = {"kind": "request_confirmation", "payload": {"prompt": "Melt it?"}}
 COST = {"agentId": "{agent}", "provider": "x", "model": "y", "costCents": 1}
@@ -101,7 +108,8 @@ MATRIX: dict[str, Row] = {
     "POST /companies/{company}/agents": operators_write(
         f"{C}/agents", {"name": "Cy", "adapterType": "demo"}, 201
     ),
-    "POST /companies/{company}/agent-hires": operators_write(
+    # Ada may hire; what she hires waits for approval.
+    "POST /companies/{company}/agent-hires": all_but_viewers(
         f"{C}/agent-hires", {"name": "Cy", "adapterType": "demo"}, 201
     ),
     "GET /agents/me": agents_about_themselves("/agents/me"),
@@ -166,6 +174,55 @@ MATRIX: dict[str, Row] = {
     ),
     "POST /issues/{issue}/interactions/{interaction}/cancel": all_but_viewers(
         ISSUE + "/interactions/{question}/cancel", {}
+    ),
+    # what hangs on an issue
+    "GET /issues/{issue}/documents": everyone_reads(f"{ISSUE}/documents"),
+    "GET /issues/{issue}/documents/{key}": everyone_reads(DOC),
+    "PUT /issues/{issue}/documents/{key}": all_but_viewers(DOC, {"body": "New"}),
+    "DELETE /issues/{issue}/documents/{key}": operators_write(DOC),
+    "POST /issues/{issue}/documents/{key}/lock": all_but_viewers(f"{DOC}/lock", {}),
+    "POST /issues/{issue}/documents/{key}/unlock": all_but_viewers(f"{DOC}/unlock", {}),
+    "GET /issues/{issue}/documents/{key}/revisions": everyone_reads(f"{DOC}/revisions"),
+    "POST /issues/{issue}/documents/{key}/revisions/{revision_id}/restore": all_but_viewers(
+        DOC + "/revisions/{revision}/restore", {}
+    ),
+    "GET /issues/{issue}/work-products": everyone_reads(f"{ISSUE}/work-products"),
+    "POST /issues/{issue}/work-products": all_but_viewers(
+        f"{ISSUE}/work-products", {"type": "pull_request", "title": "PR 1"}, 201
+    ),
+    "PATCH /work-products/{product_id}": all_but_viewers("/work-products/{product}", {}),
+    "DELETE /work-products/{product_id}": all_but_viewers("/work-products/{product}"),
+    "GET /companies/{company}/labels": everyone_reads(f"{C}/labels"),
+    "POST /companies/{company}/labels": all_but_viewers(f"{C}/labels", {"name": "bug"}, 201),
+    "DELETE /labels/{label_id}": operators_write("/labels/{label}"),
+    "POST /issues/{issue}/read": people_read(f"{ISSUE}/read"),
+    "DELETE /issues/{issue}/read": people_read(f"{ISSUE}/read"),
+    "POST /issues/{issue}/inbox-archive": people_read(f"{ISSUE}/inbox-archive"),
+    "DELETE /issues/{issue}/inbox-archive": people_read(f"{ISSUE}/inbox-archive"),
+    # approvals
+    "GET /companies/{company}/approvals": everyone_reads(f"{C}/approvals"),
+    "POST /companies/{company}/approvals": all_but_viewers(
+        f"{C}/approvals", {"payload": {"title": "Buy"}}, 201
+    ),
+    "GET /approvals/{approval_id}": everyone_reads(APPROVAL),
+    "GET /approvals/{approval_id}/issues": everyone_reads(f"{APPROVAL}/issues"),
+    "GET /approvals/{approval_id}/comments": everyone_reads(f"{APPROVAL}/comments"),
+    "POST /approvals/{approval_id}/comments": all_but_viewers(
+        f"{APPROVAL}/comments", {"body": "why?"}, 201
+    ),
+    "POST /approvals/{approval_id}/approve": operators_write(f"{APPROVAL}/approve"),
+    "POST /approvals/{approval_id}/reject": operators_write(f"{APPROVAL}/reject"),
+    "POST /approvals/{approval_id}/request-revision": operators_write(
+        f"{APPROVAL}/request-revision"
+    ),
+    # nobody has asked for a revision: 409 for all who may
+    "POST /approvals/{approval_id}/resubmit": all_but_viewers(f"{APPROVAL}/resubmit", {}, 409),
+    "GET /issues/{issue}/approvals": everyone_reads(f"{ISSUE}/approvals"),
+    "POST /issues/{issue}/approvals": all_but_viewers(
+        f"{ISSUE}/approvals", {"approvalId": "{approval}"}, 201
+    ),
+    "DELETE /issues/{issue}/approvals/{approval_id}": all_but_viewers(
+        ISSUE + "/approvals/{approval}"
     ),
     # money
     "POST /companies/{company}/cost-events": all_but_viewers(f"{C}/cost-events", COST, 201),

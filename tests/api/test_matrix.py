@@ -13,7 +13,9 @@ import pytest
 from django.db import transaction
 
 from agents.models import Agent, AgentKey, HeartbeatRun
+from companies.activity import Actor
 from companies.models import Company, OperatorKey, User
+from issues import approvals, documents, marks
 from issues.models import Interaction, Issue
 from paperclip.api import api
 from tests import factories
@@ -42,7 +44,21 @@ def story(
     operator(olga)
     asked = factories.interaction(issue, asked_by=ada)
     confirm = factories.interaction(issue, asked_by=ada, kind=Interaction.Kind.CONFIRMATION)
+    Agent.objects.filter(id=ada.id).update(can_hire=True)
+    now, by = issue.created_at, Actor("user", olga.id, "Olga")
+    document, _ = documents.put(issue=issue, key="plan", body="Old", actor=by, now=now)
+    approval = approvals.request(
+        company=acme, type="request_board_approval", payload={}, requester=ada,
+        issues=[issue], actor=by, now=now,
+    )  # fmt: skip
+    product = marks.add_product(issue=issue, type="pr", title="PR 0", actor=by, now=now)
+    label = marks.create_label(company=acme, name="old", color="#cc0000", actor=by, now=now)
     return {
+        "doc": document.key,
+        "revision": str(document.revisions.get().id),
+        "approval": str(approval.id),
+        "product": str(product.id),
+        "label": str(label.id),
         "company": str(acme.id),
         "agent": str(ada.id),
         "issue": str(issue.id),
