@@ -25,7 +25,7 @@ from typing import Any
 from django.db import OperationalError, connection, transaction
 
 from billing.ledger import OLDEST
-from billing.models import ArchivedPartition, CostKey
+from billing.models import ArchivedPartition
 from companies import partitions
 from companies.errors import Conflict, Invalid, NotFound
 
@@ -131,12 +131,6 @@ def restore(*, table: str, month: date, folder: Path, now: datetime) -> Archived
 def verify(*, entry: ArchivedPartition, folder: Path) -> None:
     """Read a file and compare it with its manifest. Raises ArchiveError."""
     _verify(entry, folder / entry.file)
-
-
-def forget_keys(*, now: datetime) -> int:
-    """Idempotency keys of receipts that would be too late anyway; returns how many."""
-    gone, _ = CostKey.objects.filter(created_at__lt=now - OLDEST - timedelta(days=1)).delete()
-    return gone
 
 
 # --- steps -------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from agents import adapters
 from agents.models import Agent
-from billing import holds, incidents, prices, reservations, totals
+from billing import holds, incidents, ledger, prices, reservations, totals
 from billing.models import Budget, BudgetIncident, Reservation, Scope, Spend, Window
 from billing.totals import Standing, Whose
 from companies import activity, live
@@ -449,7 +449,8 @@ def _facts(each: Standing) -> dict[str, object]:
 
 def turn(*, now: datetime | None = None) -> int:
     """Carry limits into new periods, lift the holds and close the incidents of those that are
-    over, free what ended runs kept, hold who joined since. Returns how many holds changed.
+    over, free what ended runs kept, forget what has served its time, hold who joined since.
+    Returns how many holds changed.
 
     Safe to repeat, to skip and to run twice at once.
     """
@@ -460,6 +461,8 @@ def turn(*, now: datetime | None = None) -> int:
             if budget is not None:
                 _carry_limit(budget, now)
     reservations.sweep(now=now)
+    reservations.forget(now=now)
+    ledger.forget_keys(now=now)
     incidents.lapse(now=now)
     return holds.round_(now=now)
 

@@ -137,21 +137,26 @@ def _all_work_in(agent_id: uuid.UUID, projects: set[uuid.UUID]) -> bool:
     return bool(places) and places <= projects
 
 
+# Two parts, each by its index: totals with a limit, and the days of agents with a cap of their own.
 _REACHED = """
-SELECT DISTINCT ON (total.scope, total.scope_id)
-       total.company_id, total.scope, total.scope_id, total."window"
-  FROM billing_spend total
-  LEFT JOIN agents_agent agent
-         ON total.scope = 'agent' AND total."window" = 'day' AND agent.id = total.scope_id
- WHERE total.period_start = CASE total."window"
-           WHEN 'day' THEN %s::date WHEN 'month' THEN %s::date ELSE %s::date END
-   AND (total.spent_micros >= LEAST(total.limit_micros, agent.max_daily_cost_micros)
-        OR total.tokens >= total.limit_tokens)
- ORDER BY total.scope, total.scope_id, total."window"
+SELECT DISTINCT ON (scope, scope_id) company_id, scope, scope_id, "window" FROM (
+    SELECT company_id, scope, scope_id, "window" FROM billing_spend
+     WHERE (limit_micros IS NOT NULL OR limit_tokens IS NOT NULL)
+       AND ("window", period_start) IN (('day', %(day)s), ('month', %(month)s),
+                                        ('lifetime', %(lifetime)s))
+       AND (spent_micros >= limit_micros OR tokens >= limit_tokens)
+    UNION ALL
+    SELECT total.company_id, total.scope, total.scope_id, total."window" FROM agents_agent agent
+      JOIN billing_spend total ON total.scope = 'agent' AND total.scope_id = agent.id
+       AND total."window" = 'day' AND total.period_start = %(day)s
+     WHERE agent.max_daily_cost_micros IS NOT NULL
+       AND total.spent_micros >= agent.max_daily_cost_micros) reached
+ ORDER BY scope, scope_id, "window"
 """
 
 
 def _reached(now: datetime) -> list[tuple[uuid.UUID, str, uuid.UUID, str]]:
     with connection.cursor() as cursor:
-        cursor.execute(_REACHED, [totals.period_start(window, now) for window in totals.WINDOWS])
+        periods = {str(window): totals.period_start(window, now) for window in totals.WINDOWS}
+        cursor.execute(_REACHED, periods)
         return cursor.fetchall()

@@ -175,6 +175,17 @@ def run_key(run_id: uuid.UUID, call: int | str) -> str:
     return f"run:{run_id}:{call}"
 
 
+def forget_keys(*, now: datetime, limit: int = 5_000) -> int:
+    """Delete keys of receipts that would be too late anyway; at most `limit`, returns how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM billing_costkey WHERE (company_id, key) IN (SELECT company_id, key "
+            "FROM billing_costkey WHERE created_at < %s ORDER BY created_at LIMIT %s)",
+            [now - OLDEST - timedelta(days=1), limit],
+        )
+        return cursor.rowcount
+
+
 # --- writing -----------------------------------------------------------------------------------
 
 

@@ -73,7 +73,7 @@ class CostKey(models.Model):
     key = models.CharField(max_length=200)
     fingerprint = models.CharField(max_length=64)
     event_id = models.UUIDField()
-    created_at = models.DateTimeField()
+    created_at = models.DateTimeField(db_index=True)
 
     def __str__(self) -> str:
         return self.key
@@ -204,7 +204,15 @@ class Spend(models.Model):
                 name="one_total_a_scope_and_period",
             ),
         ]
-        indexes = [models.Index(fields=["company", "period_start"], name="spend_by_company")]
+        indexes = [
+            models.Index(fields=["company", "period_start"], name="spend_by_company"),
+            # The minute's round reads the limited ones only, however many totals there are.
+            models.Index(
+                fields=["window", "period_start"],
+                condition=Q(limit_micros__isnull=False) | Q(limit_tokens__isnull=False),
+                name="spend_with_limit",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.scope} {self.window} {self.period_start}"
@@ -270,6 +278,7 @@ class Reservation(models.Model):
                 name="reservation_open",
             ),
             models.Index(fields=["run_id"], name="reservation_by_run"),
+            models.Index(fields=["ended_at"], name="reservation_by_end"),
         ]
 
     def __str__(self) -> str:

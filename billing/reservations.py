@@ -26,6 +26,7 @@ from companies import activity, live
 from companies.ids import new_id
 
 OLDEST = timedelta(hours=24)  # how long money waits for a receipt of a lost run
+KEEP = timedelta(days=35)
 BATCH = 500
 
 # After these the provider may have worked, and charge, although nothing came back.
@@ -184,6 +185,15 @@ def sweep(*, now: datetime, company_id: uuid.UUID | None = None) -> int:
             totals.add(company, lines, now=now)
             live.publish(company, "costs")
     return len(over)
+
+
+def forget(*, now: datetime, limit: int = 5_000) -> int:
+    """Delete what ended a month ago; at most `limit`, returns how many. The ledger stays."""
+    old = Reservation.objects.filter(ended_at__lt=now - KEEP).order_by("ended_at")
+    gone, _ = Reservation.objects.filter(
+        id__in=list(old.values_list("id", flat=True)[:limit])
+    ).delete()
+    return gone
 
 
 def call_of(run_id: uuid.UUID) -> Reservation | None:

@@ -12,7 +12,7 @@ import sys
 
 from tests.bench.report import circumstances, write
 
-NAMES = ("claims", "http", "wake", "streams", "pages")
+NAMES = ("claims", "money", "http", "wake", "streams", "pages")
 
 
 def main(arguments: list[str]) -> int:

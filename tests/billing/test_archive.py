@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from agents.models import Agent
 from billing import archive, audit, reports
-from billing.models import ArchivedPartition, CostEvent, CostKey
+from billing.models import ArchivedPartition, CostEvent
 from companies import partitions
 from companies.errors import Conflict, Invalid, NotFound
 from companies.models import Company
@@ -154,11 +154,6 @@ def test_what_was_never_archived_is_not_found(db: None, tmp_path: Path) -> None:
         archive.restore(table=TABLE, month=MARCH, folder=tmp_path, now=timezone.now())
     with pytest.raises(NotFound):
         archive.archive(table="auth_user", month=MARCH, folder=tmp_path, now=timezone.now())
-
-
-def test_keys_are_forgotten_when_a_receipt_would_be_too_late(march: Agent) -> None:
-    assert archive.forget_keys(now=timezone.now()) == 20
-    assert list(CostKey.objects.values_list("key", flat=True)) == ["new"]
 
 
 def test_the_command_archives_lists_verifies_and_restores(

@@ -9,8 +9,8 @@ import pytest
 
 from agents import roster
 from agents.models import Agent, Hold
-from billing import budgets
-from billing.models import Budget, Scope, Spend, Window
+from billing import budgets, ledger
+from billing.models import Budget, CostKey, Reservation, Scope, Spend, Window
 from companies import activity
 from companies.errors import Invalid, NotFound
 from companies.models import Activity, Company
@@ -267,6 +267,20 @@ def test_leap_day_is_a_day_of_february(acme: Company, ada: Agent) -> None:
     book(ada, "a", 5, now=leap_day)
     month = Spend.objects.get(scope=Scope.AGENT, window=Window.MONTH)
     assert str(month.period_start) == "2028-02-01"
+
+
+def test_keys_and_ended_grants_are_forgotten_when_a_receipt_would_be_too_late(
+    acme: Company, ada: Agent
+) -> None:
+    run = factories.running(ada)
+    fields = {"provider": "openai", "model": "gpt-5", "input_tokens": 1_000}
+    budgets.check_call(agent=ada, run_id=run.id, now=NOVEMBER, **fields)
+    book(ada, ledger.run_key(run.id, 1), 5, run_id=run.id, now=NOVEMBER)
+    budgets.turn(now=NOVEMBER + timedelta(days=35))
+    assert (CostKey.objects.count(), Reservation.objects.count()) == (1, 1)
+    budgets.turn(now=NOVEMBER + timedelta(days=36, seconds=1))
+    assert (CostKey.objects.count(), Reservation.objects.count()) == (0, 0)
+    assert Spend.objects.filter(spent_micros=5).exists()
 
 
 # --- what is refused -------------------------------------------------------------------------

@@ -54,7 +54,6 @@ class Command(BaseCommand):
         for name, start in archive.due(keep_months=keep_months, now=now):
             if table in (None, name):
                 self._show(archive.archive(table=name, month=start, folder=folder, now=now))
-        archive.forget_keys(now=now)
 
     def _restore(self, start: date, table: str | None, folder: Path) -> None:
         for name in [table] if table else sorted(archive.SUMS):
