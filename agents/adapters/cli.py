@@ -254,7 +254,7 @@ class CliRun:
         self.adapter = adapter
         self.brief = brief
         self.config = config
-        self.run_dir = run_dir
+        self.run_dir = os.path.abspath(run_dir)
         hidden = {brief.api_key, *brief.secrets.values()}
         self._hidden = [text for text in hidden if len(text) >= MIN_SECRET_CHARS]
 
@@ -340,7 +340,7 @@ class CliRun:
     def _place(self) -> Place:
         """Its folders: a home that lives as long as the agent where there is one."""
         brief = self.brief
-        base = brief.agent_dir or self.run_dir
+        base = os.path.abspath(brief.agent_dir or self.run_dir)
         home = Path(base, self.adapter.type)
         work = Path(base, "work")
         for folder in (home, Path(self.run_dir, "tmp")):

@@ -133,6 +133,7 @@ class Reader(abc.ABC):
         self.context_tokens = 0  # size of the last model call's input
         self.stderr = ""
         self.calls = 0  # booked model calls
+        self.in_tool = False  # it was cut short while a tool ran, so no model call was open
         self._open: dict[str, str] = {}  # started steps: id -> name
 
     # --- lines -------------------------------------------------------------------------------
@@ -207,6 +208,7 @@ class Reader(abc.ABC):
     def open_steps(self) -> list[tuple[str, str]]:
         """Steps that began and did not end, as (id, name); they are forgotten now."""
         left = list(self._open.items())
+        self.in_tool = bool(left)
         self._open.clear()
         return left
 

@@ -89,7 +89,8 @@ class CodexLocal(CliAdapter):
         return [session_id, "-"] if session_id else ["-"]
 
     def _settings(self, config: CodexConfig, place: Place) -> list[tuple[str, Any]]:
-        settings: list[tuple[str, Any]] = []
+        # A login shell reads profiles, which put our command off the PATH.
+        settings: list[tuple[str, Any]] = [("allow_login_shell", False)]
         if config.effort:
             settings.append(("model_reasoning_effort", config.effort))
         if not config.dangerously_bypass_sandbox:
@@ -259,12 +260,15 @@ class CodexReader(Reader):
             return Tokens()
         if self._broken:
             return self.estimate(calls=self._broken)
-        if not self._begun or self._hopeless or self._total:
+        if not self._begun or self._hopeless:
             return Tokens()
         answered = bool(self.steps or self.output_chars)
-        if self._failure and not answered:
-            return Tokens()  # refused, and so not billed
-        return self.estimate(calls=max(1, self.turns))
+        if self._failure and (self._total or not answered):
+            return Tokens()  # refused, and so not billed; or counted
+        open_calls = 0 if self.in_tool else 1
+        if self._total:
+            return self.estimate(calls=open_calls) if open_calls else Tokens()
+        return self.estimate(calls=max(1, self.turns - 1 + open_calls))
 
     def _before(self) -> Tokens:
         went_on = self.session_id == self.expected.session_id

@@ -50,7 +50,7 @@ ATTEMPT = re.compile(r"Attempt (\d+) failed(?: with status (\d{3}))?")
 MAX_ATTEMPTS = 3
 QUIET = re.compile(
     r"256-color support|Basic terminal detected|Ripgrep is not available|^\[STARTUP\]|"
-    r"YOLO mode is enabled|^\s+at "
+    r"YOLO mode is enabled|--allowed-tools cli argument|^\s+at "
 )
 
 
@@ -227,7 +227,7 @@ class GeminiReader(Reader):
             return booked
         if not (self.steps or self.output_chars):
             return []
-        calls = max(1, self.turns + 1)
+        calls = max(1, self.turns + (0 if self.in_tool else 1))
         return [self.book(self.estimate(calls=calls), source="estimated")]
 
 

@@ -73,6 +73,7 @@ def replay(
             events += reader.line(line)
     for line in lines.close():
         events += reader.line(line)
+    reader.open_steps()
     ending = reader.give_up or reader.ending(exit_code(case))
     usages = [e for e in events if isinstance(e, Usage)] + reader.usages()
     return Replayed(reader, events, ending, usages)

@@ -99,7 +99,7 @@ class Bench:
             make_brief(said),
             run_id=f"{self.root.name}-{number}",
             config={**config_of(self.cli, self.server.url), **config},
-            api_url="http://127.0.0.1:9",
+            api_url=self.server.url,
             api_key="pcr_the_token_of_this_run",
             run_dir=str(run_dir),
             agent_dir=str(self.root / "agent"),
@@ -272,6 +272,23 @@ def test_an_unknown_session_is_dropped_within_the_run(bench: Bench) -> None:
     assert "does not know the old one" in played.text("stderr")
     assert tokens(played.usages) == [ONE[bench.cli]]
     note(bench, "unknown session", outcome_of(played), played.usages)
+
+
+def test_an_agent_may_report_though_nothing_is_bypassed(bench: Bench) -> None:
+    careful = {
+        "claude": {"dangerouslySkipPermissions": False},
+        "codex": {"networkAccess": True},
+        "opencode": {},
+        "gemini": {"yolo": False},
+    }[bench.cli]
+
+    played = bench.run("[[mock:run=paperclip GET /api/issues/{issue}]]", **careful)
+
+    assert played.done is not None, played.error
+    (call,) = [r for r in bench.server.state.requests if r.path.startswith("/api/")]
+    assert call.path == "/api/issues/issue-1"
+    assert call.headers["authorization"] == "Bearer pcr_the_token_of_this_run"
+    note(bench, "reports by `paperclip`, nothing bypassed", outcome_of(played), played.usages)
 
 
 # --- going wrong ---------------------------------------------------------------------------------
