@@ -32,7 +32,7 @@ class Transcript:
     lines: int = 0
     last_seq: int = 0
     errors: int = 0
-    last_step: str = ""
+    open_kind: str = ""  # of the last line, when it is not at its end yet
 
 
 def render(events: Iterable[RunEvent], *, first_line: int = 1) -> Transcript:
@@ -69,6 +69,7 @@ class _Writer:
             self._step(data, event.text)
 
     def close(self) -> Transcript:
+        self.result.open_kind = self.open_kind if self.open_text else ""
         self._end_line()
         for index, data in self.steps.values():
             self.items[index] = self._fold(data, None, "")
@@ -126,7 +127,6 @@ class _Writer:
             return
         self.steps[key] = (len(self.items), data)
         self.items.append("")
-        self.result.last_step = summary(data)
 
     def _fold(self, data: dict[str, Any], end: dict[str, Any] | None, output: str) -> str:
         failed = bool(end and end.get("isError"))
@@ -152,7 +152,8 @@ class _Writer:
             )
         mark = format.icon("chevron-right", "chev") if end else format.glyph("run", "running")
         return (
-            f'<details class="fold" data-s="{state}"{" open" if failed else ""}><summary>'
+            f'<details class="fold" data-s="{state}" data-step="{escape(data.get("id"))}"'
+            f"{' open' if failed else ''}><summary>"
             f'<span></span><span class="tx">{mark}<span class="name">{escape(data.get("name"))}'
             f'</span><span class="args">{escape(arguments(data.get("input")))}</span>'
             f'<span class="took">{words}</span></span></summary>{body}</details>'

@@ -14,7 +14,7 @@ from agents import runs
 from agents.models import HeartbeatRun
 from companies.errors import Conflict, Invalid, NotFound, Refusal
 from companies.models import Goal, Project
-from companies.views.door import PageRequest, page, toast
+from companies.views.door import PageRequest, back, page, toast
 from issues import board, choices, questions, thread, transitions, why
 from issues import forms as issue_forms
 from issues.models import Interaction, Issue, Priority
@@ -102,7 +102,7 @@ def edit(request: PageRequest, identifier: str) -> HttpResponse:
         shown = _show(request, identifier)
         shown["HX-Trigger"] = "live:changed"
         return shown
-    return _to(request, identifier)
+    return back(request, f"{request.base}/issues/{identifier}")
 
 
 def _changes(request: PageRequest) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def answer(request: PageRequest, identifier: str, interaction_id: uuid.UUID) -> 
         actor=request.principal.actor,
         now=request.now,
     )
-    return _to(request, identifier)
+    return back(request, f"{request.base}/issues/{identifier}")
 
 
 @require_POST

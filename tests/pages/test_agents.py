@@ -170,7 +170,7 @@ def test_the_log_numbers_lines_and_folds_steps(olgas: Client, scene: Scene) -> N
     event(run, 5, "step", "no such file", id="a", name="read_file", phase="end", isError=True)
     page = text(olgas.get(f"/c/ACM/runs/{run.id}"))
     assert '<a href="#L3">3</a><span class="tx">joined again</span>' in page
-    assert '<details class="fold" data-s="failed" open>' in page
+    assert '<details class="fold" data-s="failed" data-step="a" open>' in page
     assert "Too many requests" in page
 
 

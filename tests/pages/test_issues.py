@@ -164,6 +164,44 @@ def test_properties_change_one_at_a_time(olgas: Client, acme: Company, issue: Is
     assert issue.assignee_agent is None
 
 
+def test_without_scripts_all_properties_are_saved_at_once(
+    olgas: Client, issue: Issue, ada: Agent
+) -> None:
+    address = f"/c/ACM/issues/{issue.identifier}"
+    form = {
+        "status": "todo",
+        "priority": "high",
+        "assignee": f"agent:{ada.id}",
+        "project": "",
+        "goal": "",
+    }
+    assert olgas.post(f"{address}/edit", form)["Location"] == address
+    issue.refresh_from_db()
+    assert (issue.status, issue.get_priority_display()) == ("todo", "high")
+    assert issue.assignee_agent == ada
+
+
+def test_a_review_is_closed_from_the_home_and_leads_back_there(
+    olgas: Client, acme: Company, ada: Agent
+) -> None:
+    issue = factories.issue(acme, status="in_review", assignee=ada)
+    form = {"status": "done", "next": "/c/ACM/"}
+    answer = olgas.post(f"/c/ACM/issues/{issue.identifier}/edit", form)
+    assert answer["Location"] == "/c/ACM/"
+    issue.refresh_from_db()
+    assert issue.status == "done"
+
+
+def test_a_property_changed_on_the_page_swaps_the_properties(olgas: Client, issue: Issue) -> None:
+    headers = {"HX-Request": "true", "HX-Target": "properties"}
+    address = f"/c/ACM/issues/{issue.identifier}/edit"
+    changed = olgas.post(address, {"priority": "low"}, headers=headers)
+    assert text(changed).lstrip().startswith('<div id="properties"')
+    refused = olgas.post(address, {"status": "in_review"}, headers=headers)
+    assert refused.status_code == 200
+    assert "cannot become in review" in refused["HX-Trigger"]
+
+
 def test_properties_take_nothing_from_another_company(
     olgas: Client, issue: Issue, globex: Company, spy: Agent
 ) -> None:

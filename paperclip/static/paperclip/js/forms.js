@@ -5,7 +5,11 @@ import { state } from "./live.js";
 document.addEventListener("submit", (event) => {
   if (event.defaultPrevented) return;
   const form = event.target;
-  if (form.method === "get") return;
+  if (form.method === "get") {
+    // What is not set does not belong in an address.
+    for (const field of form.elements) field.disabled = field.name !== "" && field.value === "";
+    return;
+  }
   // After this turn, or the pressed button's own name and value would not be sent.
   setTimeout(() => {
     for (const button of form.querySelectorAll("button:not([type=button])")) button.disabled = true;
@@ -13,6 +17,7 @@ document.addEventListener("submit", (event) => {
 });
 addEventListener("pageshow", () => {
   for (const button of document.querySelectorAll("form button:disabled:not([data-off])")) button.disabled = false;
+  for (const field of document.querySelectorAll("form[method=get] :disabled")) field.disabled = false;
 });
 document.addEventListener("htmx:afterRequest", (event) => {
   for (const button of event.target.querySelectorAll?.("button:disabled:not([data-off])") ?? []) button.disabled = false;

@@ -3,6 +3,7 @@
 // `live:all` means: something may have been missed, look again at everything.
 
 const QUIET = 250; // ms: a burst of one topic is one refresh, and never more than one in this time
+const SLEEP = 20000; // ms out of sight until the stream is given back
 const waiting = new Map();
 
 export function state(name, text) {
@@ -34,7 +35,7 @@ function hear(event) {
 
 export function follow(address) {
   if (!address || !("EventSource" in window)) return;
-  const topics = new URL(address, location.href).searchParams.get("topics").split(",");
+  const topics = new URL(address, location.href).searchParams.get("topics").split(",").filter(Boolean);
   let source;
   let tries = 0;
   let dropped = false;
@@ -70,6 +71,21 @@ export function follow(address) {
   });
   addEventListener("pageshow", (event) => {
     if (event.persisted) {
+      dropped = true;
+      open();
+    }
+  });
+  // A browser allows six connections to a server: tabs that nobody looks at give theirs back.
+  let asleep;
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(asleep);
+    if (document.hidden) {
+      asleep = setTimeout(() => {
+        clearTimeout(timer);
+        source.close();
+        state("off", "Paused");
+      }, SLEEP);
+    } else if (source.readyState === EventSource.CLOSED) {
       dropped = true;
       open();
     }

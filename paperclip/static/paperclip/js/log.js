@@ -27,7 +27,9 @@ export class Log {
     this.number = Number(root.dataset.lastLine || 0);
     this.seq = Number(root.dataset.lastSeq || 0);
     this.ansi = [];
-    this.open = null; // the line that still grows, with its kind
+    // The line that still grows, with its kind: the server may have ended in the middle of one.
+    const last = root.dataset.openKind ? [...root.querySelectorAll(".ln > .tx")].at(-1) : null;
+    this.open = last ? { kind: root.dataset.openKind, node: last } : null;
     this.steps = new Map();
     this.following = true;
     this.missed = 0;
@@ -160,7 +162,9 @@ export class Log {
 
   step(data, output) {
     this.open = null;
-    if (data.phase === "start" || !this.steps.has(data.id)) {
+    const id = String(data.id ?? "");
+    const there = this.steps.get(id) ?? this.known(id);
+    if (data.phase === "start" || !there) {
       const fold = document.createElement("details");
       fold.className = "fold";
       const head = document.createElement("summary");
@@ -180,11 +184,12 @@ export class Log {
       head.append(document.createElement("span"), text);
       fold.append(head);
       this.chunk().append(fold);
-      this.steps.set(data.id, { fold, mark, took });
+      fold.dataset.step = id;
+      this.steps.set(id, { fold, mark, took });
     }
     if (data.phase === "end") {
-      const { fold, mark, took } = this.steps.get(data.id);
-      mark.remove();
+      const { fold, mark, took } = this.steps.get(id) ?? there;
+      mark?.remove();
       if (data.durationMs != null) took.textContent = data.durationMs < 1000 ? `${data.durationMs} ms` : `${(data.durationMs / 1000).toFixed(1)}s`;
       fold.dataset.s = data.isError ? "failed" : "succeeded";
       fold.open = Boolean(data.isError);
@@ -193,6 +198,12 @@ export class Log {
       for (const piece of output.split("\n").slice(0, 400)) this.write(this.line(data.isError ? "error" : "text", fold), piece);
       this.ansi = keep;
     }
+  }
+
+  // A step that the server wrote while it was still going on.
+  known(id) {
+    const fold = this.root.querySelector(`.fold[data-s=""][data-step="${CSS.escape(id)}"]`);
+    return fold && { fold, mark: fold.querySelector(".pulse"), took: fold.querySelector(".took") };
   }
 
   usage(data) {
