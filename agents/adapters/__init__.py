@@ -2,7 +2,7 @@
 
 Reading order: base (the interface) · openai, anthropic (wire formats) · chat (the turn loop) ·
 line (one streamed call) · process (program, child, proctree, launch) · claude_local and its like
-(cli, cli_watch, cli_reader, cli_session, cli_prompt) · http · results · demo · outbound.
+(cli, cli_run, cli_watch, cli_reader, cli_session, cli_prompt) · http · results · demo · outbound.
 """
 
 from __future__ import annotations

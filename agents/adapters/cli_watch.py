@@ -92,8 +92,10 @@ class Attempt:
             for usage in self.reader.usages():
                 self.book_usage(usage)
             raise
-        finally:
+        except BaseException:
             tree.kill()
+            raise
+        finally:
             child.close()
         for usage in self.reader.usages():
             yield usage
