@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
 
 from agents.adapters.base import Adapter
+from agents.models import ProviderConnection
+from companies import secrets
 
 LABELS = {
     "apiKeySecret": "API key",
@@ -45,6 +48,9 @@ HELP = {
     "headers": "One a line, as Name: value. {{secret:NAME}} is filled in.",
     "env": "One a line, as NAME=value. {{secret:NAME}} names a secret.",
     "payloadTemplate": "A JSON object that is sent along.",
+    "connectionId": "Address, key and limits that several agents share.",
+    "fallbacks": "A JSON list of {connectionId, model}: where to turn when the first one fails.",
+    "extraArgs": "One argument a line.",
     "pace": "1 is natural speed, 0 does not wait at all.",
     "failRate": "0 to 1.",
     "idempotent": "Posting the same run twice does no harm, so a lost one may be repeated.",
@@ -56,9 +62,11 @@ FIRST = frozenset(
     {
         *("model", "baseUrl", "apiKeySecret", "command", "args", "cwd", "url", "method", "mode"),
         *("secretRef", "script", "pace", "failRate", "questions"),
+        *("connectionId", "effort", "permissionMode", "sandbox", "approvalMode"),
     }
 )
 SECRETS = frozenset({"apiKeySecret", "secretRef"})
+CONNECTION = "connectionId"
 _SECRET = re.compile(r"^\{\{\s*secret:\s*([^{}\s]+)\s*\}\}$")
 
 
@@ -72,13 +80,23 @@ class Lines(forms.Textarea):
 def make(
     adapter: Adapter,
     *,
-    secrets: Sequence[str],
+    company_id: uuid.UUID,
     data: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> ConfigForm:
     """The form for `adapter`; `config` is the stored configuration to start from."""
     schema = adapter.Config.model_json_schema(by_alias=True)
-    return ConfigForm(schema, secrets=secrets, data=data, config=config or {})
+    names = set(schema["properties"])
+    offers: dict[str, list[tuple[str, str]]] = {}
+    if names & SECRETS:
+        known = [(name, name) for name in secrets.names(company_id)]
+        offers |= dict.fromkeys(SECRETS, known)
+    if CONNECTION in names:
+        rows = ProviderConnection.objects.for_company(company_id).filter(kind=adapter.type)
+        offers[CONNECTION] = [
+            (str(key), name) for key, name in rows.order_by("name", "id").values_list("id", "name")
+        ]
+    return ConfigForm(schema, offers=offers, data=data, config=config or {})
 
 
 class ConfigForm(forms.Form):
@@ -88,7 +106,7 @@ class ConfigForm(forms.Form):
         self,
         schema: Mapping[str, Any],
         *,
-        secrets: Sequence[str],
+        offers: Mapping[str, Sequence[tuple[str, str]]],
         data: Mapping[str, Any] | None,
         config: Mapping[str, Any],
     ) -> None:
@@ -99,19 +117,19 @@ class ConfigForm(forms.Form):
         for name in sorted(
             names, key=lambda n: (n not in required, n not in FIRST, names.index(n))
         ):
-            self._add(name, schema["properties"][name], name in required, secrets, config)
+            self._add(name, schema["properties"][name], name in required, offers, config)
 
     def _add(
         self,
         name: str,
         given: Mapping[str, Any],
         required: bool,
-        secrets: Sequence[str],
+        offers: Mapping[str, Sequence[tuple[str, str]]],
         config: Mapping[str, Any],
     ) -> None:
         options = [part for part in given.get("anyOf", ()) if part.get("type") != "null"]
         spec = {**given, **(options[0] if options else {})}
-        kind = "secret" if name in SECRETS else _kind(name, spec)
+        kind = "offer" if name in offers else _kind(spec)
         stored = config.get(name)
         default = given.get("default")
         common: dict[str, Any] = {
@@ -121,11 +139,11 @@ class ConfigForm(forms.Form):
         }
         self.kinds[name] = kind
         field: forms.Field
-        if kind == "secret":
-            known = list(secrets) if stored in (None, "", *secrets) else [*secrets, str(stored)]
-            field = forms.ChoiceField(
-                choices=[("", "None"), *((one, one) for one in known)], **common
-            )
+        if kind == "offer":
+            known = list(offers[name])
+            if stored and str(stored) not in dict(known):
+                known.append((str(stored), f"{stored} (missing)"))
+            field = forms.ChoiceField(choices=[("", "None"), *known], **common)
         elif kind == "choice":
             blank = [] if default is not None else [("", "As usual")]
             names = [(one, str(one).replace("_", " ")) for one in spec["enum"]]
@@ -138,7 +156,7 @@ class ConfigForm(forms.Form):
             if default is not None:
                 widget.attrs["placeholder"] = f"{default:g}" if kind == "number" else str(default)
             field = number(widget=widget, **common)
-        elif kind in ("list", "pairs", "json"):
+        elif kind in ("list", "pairs", "json", "rows"):
             field = forms.CharField(widget=Lines(), strip=False, **common)
         else:
             field = forms.CharField(max_length=spec.get("maxLength", 20_000), **common)
@@ -183,23 +201,27 @@ class ConfigForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or {}
-        if self.kinds.get("payloadTemplate") and data.get("payloadTemplate"):
+        for name, kind in self.kinds.items():
+            wanted = {"json": dict, "rows": list}.get(kind)
+            if wanted is None or not data.get(name):
+                continue
             try:
-                if not isinstance(json.loads(data["payloadTemplate"]), dict):
+                if not isinstance(json.loads(data[name]), wanted):
                     raise ValueError
             except (ValueError, RecursionError):
-                self.add_error("payloadTemplate", "This is not a JSON object.")
+                shape = "object" if wanted is dict else "list"
+                self.add_error(name, f"This is not a JSON {shape}.")
         return data
 
 
-def _kind(name: str, spec: Mapping[str, Any]) -> str:
+def _kind(spec: Mapping[str, Any]) -> str:
     if "enum" in spec:
         return "choice"
     kind = spec.get("type", "string")
     if kind == "boolean":
         return "yes"
     if kind == "array":
-        return "list"
+        return "list" if spec.get("items", {}).get("type") == "string" else "rows"
     if kind == "object":
         return "json" if spec.get("additionalProperties") is True else "pairs"
     return str(kind) if kind in ("integer", "number") else "text"
@@ -218,7 +240,7 @@ def _shown(kind: str, name: str, value: Any) -> Any:
     if kind == "pairs":
         mark = "=" if name == "env" else ": "
         return "\n".join(f"{key}{mark}{_plain(text)}" for key, text in value.items())
-    if kind == "json":
+    if kind in ("json", "rows"):
         return json.dumps(value, indent=2, ensure_ascii=False)
     return value
 
@@ -232,7 +254,7 @@ def _plain(value: Any) -> str:
 def _parsed(kind: str, name: str, value: Any) -> Any:
     if kind == "list":
         return [line for line in str(value).replace("\r", "").split("\n") if line]
-    if kind == "json":
+    if kind in ("json", "rows"):
         return json.loads(value)
     if kind != "pairs":
         return value

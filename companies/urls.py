@@ -2,12 +2,13 @@
 
 from django.urls import path
 
-from companies.views import activity, goals, settings, sign_in
+from companies.views import activity, cli_login, goals, settings, sign_in
 
 outside = [
     path("sign-in", sign_in.sign_in),
     path("sign-in/<str:token>", sign_in.sign_in_link),
     path("sign-out", sign_in.sign_out),
+    path("cli-login/<uuid:login_id>", cli_login.cli_login_page),
     path("theme", sign_in.theme),
     path("companies/new", settings.new_company),
 ]

@@ -15,7 +15,6 @@ from agents.forms import AgentForm
 from agents.models import Agent, AgentKey, HeartbeatRun, Hold
 from agents.views import rows
 from agents.views.people import complain
-from companies import secrets
 from companies.errors import Conflict, Refusal
 from companies.views.door import PageRequest, back, page
 
@@ -80,7 +79,7 @@ def configuration(request: PageRequest, slug: str) -> HttpResponse:
     )
     config = config_form.make(
         adapter,
-        secrets=secrets.names(request.company.id),
+        company_id=request.company.id,
         data=request.POST or None,
         config=agent.adapter_config if kind == agent.adapter_type else None,
     )

@@ -12,7 +12,6 @@ from django.views.decorators.http import require_POST
 from agents import adapters, config_form, directory, roster, trial
 from agents.adapters.base import Adapter
 from agents.forms import AgentForm
-from companies import secrets
 from companies.errors import Refusal
 from companies.views.door import PageRequest, page
 
@@ -41,9 +40,7 @@ def hire(request: PageRequest) -> HttpResponse:
     adapter = _adapter(kind)
     managers = directory.managers(request.company.id)
     form = AgentForm(managers, request.POST or None, initial={"heartbeat_enabled": False})
-    config = config_form.make(
-        adapter, secrets=secrets.names(request.company.id), data=request.POST or None
-    )
+    config = config_form.make(adapter, company_id=request.company.id, data=request.POST or None)
     if request.method == "POST" and form.is_valid() & config.is_valid():
         try:
             agent = roster.hire(
@@ -72,8 +69,7 @@ def hire(request: PageRequest) -> HttpResponse:
 def test_configuration(request: PageRequest) -> HttpResponse:
     """Call out with what the form says now, and explain line by line."""
     adapter = _adapter(request.POST.get("adapter_type", ""))
-    names = secrets.names(request.company.id)
-    config = config_form.make(adapter, secrets=names, data=request.POST)
+    config = config_form.make(adapter, company_id=request.company.id, data=request.POST)
     context: dict[str, Any] = {"config": config}
     if config.is_valid():
         try:
