@@ -18,6 +18,7 @@ from agents import breaker, buckets
 from agents.adapters import fields, legs
 from agents.adapters.base import AdapterError, Code, Route
 from agents.connection_models import ProviderConnection
+from agents.models import Agent
 from companies import live, secrets
 
 
@@ -180,6 +181,20 @@ def routes(
         )
     begin = next((n for n, one in enumerate(made) if one.connection_id == str(start)), 0)
     return made[begin:]
+
+
+def same_account(agent: Agent) -> list[Agent]:
+    """The agents that use the same key as this one without a connection, itself included, in the
+    order in which their rows are locked."""
+    config = agent.adapter_config
+    rows = Agent.objects.for_company(agent.company_id).filter(status=Agent.Status.ACTIVE)
+    for name in ("apiKeySecret", "apiKeyEnv"):
+        if config.get(name):
+            same = {f"adapter_config__{name}": config[name]}
+            if config.get("baseUrl"):
+                same["adapter_config__baseUrl"] = config["baseUrl"]
+            return list(rows.filter(adapter_type=agent.adapter_type, **same).order_by("id"))
+    return [agent]
 
 
 # The counts are exact here as in a claim, which locks the company's row as well.

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agents import outcomes
+from agents.connection_models import ProviderConnection
 from agents.models import Agent, HeartbeatRun, Hold
 from issues import questions
 from issues.models import Blocker, Interaction, Issue
@@ -84,7 +85,7 @@ def open_blockers(issue_ids: list[uuid.UUID]) -> dict[uuid.UUID, list[uuid.UUID]
 class Item:
     """One thing that waits for a person."""
 
-    kind: str  # question, review, failed or hold
+    kind: str  # question, review, failed, hold or connection
     at: datetime
     title: str
     text: str
@@ -102,6 +103,7 @@ def for_operators(company_id: uuid.UUID, *, now: datetime, limit: int = 50) -> l
         *_reviews(company_id, limit),
         *_failures(company_id, now, limit),
         *_holds(company_id, limit),
+        *_connections(company_id, limit),
     ]
     return sorted(items, key=lambda item: item.at, reverse=True)
 
@@ -207,6 +209,25 @@ def _holds(company_id: uuid.UUID, limit: int) -> list[Item]:
             text=row.note or row.get_reason_display(),
             agent=row.agent,
             code=row.reason,
+        )
+        for row in rows
+    ]
+
+
+def _connections(company_id: uuid.UUID, limit: int) -> list[Item]:
+    """Providers that nobody is asked until a person has done something: quotas used up."""
+    rows = (
+        ProviderConnection.objects.for_company(company_id)
+        .filter(breaker=ProviderConnection.Breaker.OPEN, open_until=None, disabled_at=None)
+        .order_by("-opened_at", "-id")[:limit]
+    )
+    return [
+        Item(
+            kind="connection",
+            at=row.opened_at or row.updated_at,
+            title=f"{row.name}: {outcomes.of(row.open_code).title}",
+            text="Top up the account, then release it under Providers. Runs wait until then.",
+            code=row.open_code,
         )
         for row in rows
     ]

@@ -16,6 +16,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from agents import outcomes
+from agents.adapters.base import Code
+from agents.connection_models import ProviderConnection
 from agents.models import Agent, HeartbeatRun, Hold
 from companies.models import Company
 from issues.models import Blocker, Interaction, Issue
@@ -37,8 +39,8 @@ BUDGETS = (Hold.Reason.AGENT_BUDGET, Hold.Reason.PROJECT_BUDGET, Hold.Reason.COM
 @dataclass(frozen=True, slots=True)
 class Chip:
     """One reason. `action` is empty, or: assign, answer, review, resume, resume_company,
-    raise_budget, open_agent, open_issue, wake. `at` is a moment that the text needs (a page shows
-    it as "3 minutes ago"); `ref` the id of what `action` is about."""
+    raise_budget, open_agent, open_issue, open_connections, wake. `at` is a moment that the text
+    needs (a page shows it as "3 minutes ago"); `ref` the id of what `action` is about."""
 
     code: str
     text: str
@@ -84,7 +86,9 @@ class _Facts:
         self.company = issues[0].company
         self.agents = {
             agent.id: agent
-            for agent in Agent.objects.filter(id__in=agent_ids).prefetch_related("holds")
+            for agent in Agent.objects.filter(id__in=agent_ids)
+            .select_related("connection")
+            .prefetch_related("holds")
         }
         self.blockers: dict[uuid.UUID, list[Issue]] = defaultdict(list)
         for row in (
@@ -206,9 +210,29 @@ def _queue(issue: Issue, agent: Agent, facts: _Facts, now: datetime, *, stuck: b
     if run.not_before > now:
         code, text = ("retry_at", "Tries again") if run.attempt > 1 else ("not_before", "Starts")
         return [Chip(code, text, at=run.not_before, ref=run.id)]
+    provider = _provider(agent)
+    if provider is not None:
+        return [provider]
     at_work = facts.at_work.get(agent.id, [])
     if at_work and len(at_work) >= agent.max_concurrent_runs:
         first = at_work[0].issue
         what = first.identifier if first else "its regular round"
         return [Chip("cap_full", f"{agent.name} is busy with {what}", at=run.created_at)]
     return [Chip("queued", "Queued", at=run.created_at, ref=run.id)]
+
+
+def _provider(agent: Agent) -> Chip | None:
+    """Its connection keeps the run waiting: switched off, spent, in trouble."""
+    row = agent.connection
+    if row is None:
+        return None
+    if row.disabled_at is not None:
+        text, at = f"{row.name} is switched off", row.disabled_at
+        return Chip("provider_off", text, "open_connections", at, row.pk)
+    if row.breaker == ProviderConnection.Breaker.CLOSED:
+        return None
+    if row.open_code == Code.QUOTA_EXHAUSTED:
+        text = f"{row.name}'s quota is used up"
+        return Chip("provider_quota", text, "open_connections", row.open_until, row.pk)
+    text = f"{row.name} has trouble: {outcomes.of(row.open_code).title.lower()}"
+    return Chip("provider_open", text, "open_connections", row.open_until, row.pk)

@@ -22,10 +22,12 @@ from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 
 from agents.api import router as keys
+from agents.connections_api import router as connections
 from agents.run_api import router as runs
 from billing.api import router as billing
 from companies import idempotency, wire
 from companies.api import router as companies
+from companies.cli_login_api import router as cli_login
 from companies.errors import Refusal
 from issues.api import router as issues
 from issues.approval_api import router as approvals
@@ -33,6 +35,7 @@ from issues.document_api import router as documents
 from issues.thread_api import router as threads
 from paperclip import callers
 from paperclip.agent_api import router as agents
+from paperclip.agent_config_api import router as agent_configs
 from paperclip.callback_api import router as callbacks
 from paperclip.health_api import router as health
 from paperclip.overview_api import router as overview
@@ -84,8 +87,11 @@ api.add_decorator(once, mode="operation")
 for tag, router in (
     ("health", health),
     ("companies", companies),
+    ("command line", cli_login),
     ("agents", agents),
+    ("agent set-up", agent_configs),
     ("keys", keys),
+    ("connections", connections),
     ("runs", runs),
     ("callbacks", callbacks),
     ("issues", issues),
@@ -188,7 +194,7 @@ for kind, handler in (
 LEFT_OUT = (
     "plugins|cloud|pipelines|cases|status-cards|skills|tool-gateway|tools|email|chat|"
     "environments|sandboxes|feedback|routines|routine-triggers|secrets|attachments|export|import|"
-    "execution-workspaces|workspaces|invites|adapters|conversations|channels"
+    "execution-workspaces|workspaces|invites|conversations|channels"
 )
 
 

@@ -16,6 +16,7 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
+from agents.connection_models import ProviderBucket, ProviderConnection
 from agents.models import Agent, HeartbeatRun, Hold, Worker
 from companies.models import Company, Goal, Membership, Project, User
 from issues.models import (
@@ -76,6 +77,26 @@ def agent(company: Company, name: str = "", **fields: Any) -> Agent:
             **fields,
         }
     )
+
+
+def provider(company: Company, name: str = "Main", **fields: Any) -> ProviderConnection:
+    """A connection to an address where nobody answers, with its bucket."""
+    made = ProviderConnection.objects.create(
+        **{
+            "company": company,
+            "name": name,
+            "kind": "openai",
+            "base_url": "http://127.0.0.1:9/v1",
+            **fields,
+        }
+    )
+    ProviderBucket.objects.create(
+        connection=made,
+        requests_left=made.requests_per_minute or 0,
+        tokens_left=made.tokens_per_minute or 0,
+        refilled_at=timezone.now(),
+    )
+    return made
 
 
 def goal(company: Company, title: str = "Sell more anvils", **fields: Any) -> Goal:

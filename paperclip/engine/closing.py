@@ -13,7 +13,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from agents import outcomes, roster, runs
+from agents import outcomes, providers, roster, runs
 from agents.adapters.base import AdapterError, Code, Throttled
 from agents.models import HeartbeatRun, Hold
 from companies import activity
@@ -86,13 +86,14 @@ def close_run(claimed: runs.Claimed, ending: Ending) -> None:
                 now=now,
             )
         elif ending.code == Code.QUOTA_EXHAUSTED and run.connection_id is None:
-            roster.hold(
-                agent=run.agent,
-                reason=Hold.Reason.QUOTA,
-                note=message,
-                actor=activity.SYSTEM,
-                now=now,
-            )
+            for agent in providers.same_account(run.agent):
+                roster.hold(
+                    agent=agent,
+                    reason=Hold.Reason.QUOTA,
+                    note=message,
+                    actor=activity.SYSTEM,
+                    now=now,
+                )
         progress.judge(run=run, ending=ending.code, message=message, result=ending.result, now=now)
 
 

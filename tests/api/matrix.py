@@ -56,14 +56,15 @@ def agents_about_themselves(path: str) -> Row:
     return _row(401, 403, 200, 403, 403, 403, 200, 200, path=path)
 
 
-def anybody(path: str) -> Row:
-    return _row(200, 200, 200, 200, 200, 200, 200, 200, path=path)
+def anybody(path: str, body: Any = None, ok: int = 200) -> Row:
+    return _row(ok, ok, ok, ok, ok, ok, ok, ok, path=path, body=body)
 
 
 C = "/companies/{company}"
 ISSUE = "/issues/{issue}"
 A = "/agents/{agent}"
 R = "/heartbeat-runs/{run}"
+CONNECTION = "/connections/{connection}"
 DOC = ISSUE + "/documents/{doc}"
 APPROVAL = "/approvals/{approval}"
 QUESTION = {"kind": "ask_user_questions", "payload": {"question": "Round or square?"}}
@@ -103,6 +104,17 @@ MATRIX: dict[str, Row] = {
     "DELETE /board-api-keys/{key_id}": _row(
         401, 404, 403, 404, 404, 200, 403, 403, path="/board-api-keys/{olgas_key}"
     ),
+    # a command-line client
+    "POST /cli-auth/challenges": anybody("/cli-auth/challenges", {}, 201),
+    "GET /cli-auth/challenges/{login_id}": anybody("/cli-auth/challenges/{login}?token={secret}"),
+    "POST /cli-auth/challenges/{login_id}/approve": people_about_themselves(
+        "/cli-auth/challenges/{login}/approve", {"token": "{secret}"}
+    ),
+    "POST /cli-auth/challenges/{login_id}/cancel": anybody(
+        "/cli-auth/challenges/{login}/cancel", {"token": "{secret}"}
+    ),
+    "GET /cli-auth/me": people_about_themselves("/cli-auth/me"),
+    "POST /cli-auth/revoke-current": people_about_themselves("/cli-auth/revoke-current"),
     # agents
     "GET /companies/{company}/agents": everyone_reads(f"{C}/agents"),
     "POST /companies/{company}/agents": operators_write(
@@ -122,9 +134,31 @@ MATRIX: dict[str, Row] = {
     "POST /agents/{agent}/terminate": owners_write(f"{A}/terminate"),
     "POST /agents/{agent}/wakeup": all_but_viewers(f"{A}/wakeup", {}, 202),
     "POST /agents/{agent}/heartbeat/invoke": all_but_viewers(f"{A}/heartbeat/invoke", {}, 202),
+    "GET /companies/{company}/connections": everyone_reads(f"{C}/connections"),
+    "POST /companies/{company}/connections": owners_write(
+        f"{C}/connections", {"name": "New", "kind": "anthropic"}, 201
+    ),
+    "GET /connections/{connection_id}": everyone_reads(CONNECTION),
+    "PATCH /connections/{connection_id}": owners_write(CONNECTION, {"requestsPerMinute": 60}),
+    "DELETE /connections/{connection_id}": owners_write(CONNECTION),
+    "POST /connections/{connection_id}/test": owners_write(f"{CONNECTION}/test", {}),
+    "POST /connections/{connection_id}/reset": operators_write(f"{CONNECTION}/reset"),
     "GET /agents/{agent}/keys": owners_write(f"{A}/keys"),
     "POST /agents/{agent}/keys": owners_write(f"{A}/keys", {"name": "k"}, 201),
     "DELETE /agents/{agent}/keys/{key_id}": owners_write(A + "/keys/{adas_key}"),
+    "GET /agents/{agent}/config-revisions": operators_write(f"{A}/config-revisions"),
+    "GET /agents/{agent}/config-revisions/{revision_id}": operators_write(
+        A + "/config-revisions/{set_up}"
+    ),
+    "POST /agents/{agent}/config-revisions/{revision_id}/rollback": operators_write(
+        A + "/config-revisions/{set_up}/rollback"
+    ),
+    "GET /agents/{agent}/runtime-state": everyone_reads(f"{A}/runtime-state"),
+    "GET /companies/{company}/agent-configurations": operators_write(f"{C}/agent-configurations"),
+    "GET /companies/{company}/adapters": everyone_reads(f"{C}/adapters"),
+    "POST /companies/{company}/adapters/{adapter}/test-environment": operators_write(
+        C + "/adapters/{adapter}/test-environment", {"adapterConfig": {}}
+    ),
     "PATCH /agents/{agent}/budgets": owners_write(f"{A}/budgets", {"budgetMonthlyCents": 500}),
     # runs
     "GET /companies/{company}/heartbeat-runs": everyone_reads(f"{C}/heartbeat-runs"),

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.utils import timezone
 
-from agents.models import Agent, AgentKey, HeartbeatRun
+from agents import roster
+from agents.models import Agent, AgentKey, AgentRevision, HeartbeatRun
+from companies import cli_login
 from companies.activity import Actor
 from companies.models import Company, OperatorKey, User
 from issues import approvals, documents, marks
@@ -53,7 +56,13 @@ def story(
     )  # fmt: skip
     product = marks.add_product(issue=issue, type="pr", title="PR 0", actor=by, now=now)
     label = marks.create_label(company=acme, name="old", color="#cc0000", actor=by, now=now)
+    roster.update(agent=ada, changes={"title": "Chief"}, actor=by, now=now)
+    login = cli_login.ask(command="", client_name="cli", address="", now=timezone.now())
     return {
+        "login": str(login.login.id),
+        "secret": login.secret,
+        "set_up": str(AgentRevision.objects.get(agent=ada).id),
+        "adapter": "demo",
         "doc": document.key,
         "revision": str(document.revisions.get().id),
         "approval": str(approval.id),
@@ -64,6 +73,7 @@ def story(
         "issue": str(issue.id),
         "run": str(adas_run.id),
         "goal": str(factories.goal(acme).id),
+        "connection": str(factories.provider(acme).pk),
         "project": str(factories.project(acme).id),
         "comment": str(factories.comment(issue).id),
         "question": str(asked.id),
