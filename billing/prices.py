@@ -18,8 +18,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from django.db import IntegrityError, transaction
-from django.db.models import Case, IntegerField, Value, When
+from django.db import IntegrityError, connection, transaction
 
 from agents.adapters import base
 from billing.models import CostEvent, ModelPrice
@@ -147,29 +146,32 @@ def to_micros(pico: int) -> int:
 # --- the operator's own prices -----------------------------------------------------------------
 
 
+_OWN = """
+SELECT provider, model, effective_at, input_pico, output_pico, cache_read_pico, cache_write_pico
+  FROM billing_modelprice
+ WHERE company_id = %s AND upper(model) = upper(%s) AND provider IN ('', lower(%s))
+   AND effective_at <= %s
+ ORDER BY provider = '', effective_at DESC, id DESC LIMIT 1
+"""
+
+
 def own(*, company_id: uuid.UUID, provider: str, model: str, now: datetime) -> Rates | None:
     """The company's own price: one for this very provider before one for any."""
-    row = (
-        ModelPrice.objects.for_company(company_id)
-        .filter(model__iexact=model, effective_at__lte=now, provider__in={"", provider.lower()})
-        .order_by(
-            Case(When(provider="", then=Value(1)), default=Value(0), output_field=IntegerField()),
-            "-effective_at",
-            "-id",
-        )
-        .first()
-    )
+    with connection.cursor() as cursor:  # by hand: asked before and after every model call
+        cursor.execute(_OWN, [company_id, model, provider, now])
+        row = cursor.fetchone()
     if row is None:
         return None
-    optional = {"cache_read": row.cache_read_pico, "cache_write": row.cache_write_pico}
-    known = {"input": row.input_pico, "output": row.output_pico, **optional}
+    of_provider, name, effective_at, *picos = row
+    kinds: tuple[Kind, ...] = ("input", "output", "cache_read", "cache_write")
+    known = zip(kinds, picos, strict=True)
     return Rates(
         source="operator",
-        version=row.effective_at.isoformat(timespec="seconds"),
-        provider=row.provider,
-        model=row.model,
-        pico={kind: ((0, pico),) for kind, pico in known.items() if pico is not None},
-        since=row.effective_at.date(),
+        version=effective_at.isoformat(timespec="seconds"),
+        provider=of_provider,
+        model=name,
+        pico={kind: ((0, pico),) for kind, pico in known if pico is not None},
+        since=effective_at.date(),
     )
 
 
@@ -235,17 +237,42 @@ def bundled(*, provider: str, model: str, now: datetime) -> Rates | None:
     found = _find(provider.strip().lower(), model.strip().lower())
     if found is None:
         return None
-    name, entry = found
+    return _rates(*found, now)
+
+
+def _rates(provider: str, entry: Mapping[str, Any], now: datetime) -> Rates:
     chosen = _in_force(entry["prices"], now)
     kinds = {key: value for key, value in chosen.items() if key not in ("from", "hours")}
     return Rates(
         source="genai-prices",
         version=_book()["version"],
-        provider=name,
+        provider=provider,
         model=entry["id"],
         pico={kind: _tiers(value) for kind, value in kinds.items()},
         since=date.fromisoformat(chosen["from"]) if "from" in chosen else None,
     )
+
+
+def catalogue(
+    *, company_id: uuid.UUID, now: datetime, query: str = "", limit: int = 100
+) -> list[Rates]:
+    """What models cost at `now`, for a page: the company's own prices first, then bundled ones
+    whose provider or model contains `query`, at most `limit` in all."""
+    wanted = query.strip().lower()
+    rows = ModelPrice.objects.for_company(company_id).filter(effective_at__lte=now)
+    names = sorted({(row.provider, row.model) for row in rows if wanted in _label(row)})
+    found = [own(company_id=company_id, provider=p, model=m, now=now) for p, m in names]
+    for name, provider in _book()["providers"].items():
+        for entry in provider["models"]:
+            if len(found) >= limit:
+                break
+            if wanted in f"{name}/{entry['id']}".lower():
+                found.append(_rates(name, entry, now))
+    return [each for each in found if each is not None][:limit]
+
+
+def _label(row: ModelPrice) -> str:
+    return f"{row.provider}/{row.model}".lower()
 
 
 def bundle_info() -> dict[str, str]:

@@ -16,7 +16,7 @@ from django.db.models.functions import Coalesce
 
 from agents.models import Agent
 from billing import totals
-from billing.models import Budget, CostEvent, DayCost, Scope, Spend, Window
+from billing.models import Budget, CostEvent, DayCost, Reservation, Scope, Spend, Window
 from companies import partitions
 from companies.models import Company, Project
 
@@ -221,6 +221,12 @@ def _resets_at(window: str, now: datetime) -> datetime | None:
         return partitions.next_month(partitions.month_start(now))
     today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return today + timedelta(days=1)
+
+
+def kept_aside(*, company_id: uuid.UUID, limit: int = 100) -> list[Reservation]:
+    """What is kept aside now, oldest first; `unknown` ones wait for a receipt or a decision."""
+    held = Reservation.objects.for_company(company_id).filter(state__in=Reservation.OPEN)
+    return list(held.select_related("agent").order_by("granted_at", "id")[:limit])
 
 
 _SUMS: dict[str, Any] = {

@@ -217,3 +217,14 @@ def test_one_moment_has_one_price(acme: Company, now: datetime) -> None:
     set_price(acme, now)
     with pytest.raises(Conflict):
         set_price(acme, now)
+
+
+def test_the_catalogue_shows_own_prices_first_and_finds_by_name(
+    acme: Company, now: datetime
+) -> None:
+    set_price(acme, now, model="gpt-5-house")
+    found = prices.catalogue(company_id=acme.id, now=now, query="gpt-5", limit=5)
+    assert (found[0].source, found[0].model) == ("operator", "gpt-5-house")
+    assert len(found) == 5
+    assert {"gpt-5" in f"{each.provider}/{each.model}" for each in found} == {True}
+    assert prices.catalogue(company_id=acme.id, now=now, query="no such model") == []
