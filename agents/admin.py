@@ -16,7 +16,16 @@ from django.utils.safestring import SafeString
 from agents import roster, runs
 from agents.adapters import failures
 from agents.connection_models import AgentFallback, ProviderBucket, ProviderConnection
-from agents.models import Agent, AgentKey, Beacon, HeartbeatRun, Hold, RunEvent, Worker
+from agents.models import (
+    Agent,
+    AgentKey,
+    AgentRevision,
+    Beacon,
+    HeartbeatRun,
+    Hold,
+    RunEvent,
+    Worker,
+)
 from companies.activity import Actor
 from companies.admin import Editable, Readable, actor, each
 
@@ -279,3 +288,13 @@ class AgentFallbacks(Readable):
     list_display = ("agent", "position", "connection")
     list_select_related = ("agent", "connection")
     search_fields = ("agent__name", "connection__name")
+
+
+@admin.register(AgentRevision)
+class AgentRevisions(Readable):
+    """What was set stays out: a configuration may hold secrets in plain text."""
+
+    list_display = ("agent", "changed", "created_by_user", "created_by_agent", "created_at")
+    list_select_related = ("agent", "created_by_user", "created_by_agent")
+    search_fields = ("agent__name", "=agent__slug")
+    fields = ("agent", "changed", "created_by_user", "created_by_agent", "created_at")

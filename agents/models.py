@@ -14,6 +14,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from agents.connection_models import AgentFallback, ProviderBucket, ProviderConnection
+from agents.revision_models import AgentRevision
 from companies.ids import new_id
 from companies.models import Company, TenantQuerySet, User
 
@@ -21,6 +22,7 @@ __all__ = [
     "Agent",
     "AgentFallback",
     "AgentKey",
+    "AgentRevision",
     "Beacon",
     "HeartbeatRun",
     "Hold",

@@ -18,7 +18,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from agents import adapters, connections, runs, timers
+from agents import adapters, connections, revisions, runs, timers
 from agents.models import Agent, AgentKey, HeartbeatRun, Hold
 from companies import activity, live
 from companies.activity import Actor
@@ -92,8 +92,12 @@ def update(
     actor: Actor,
     now: datetime | None = None,
     if_version: int | None = None,
+    rolled_back_from: uuid.UUID | None = None,
 ) -> Agent:
-    """Change fields of an agent. Raises Invalid, and Conflict when `if_version` is not current."""
+    """Change fields of an agent. Raises Invalid, and Conflict when `if_version` is not current.
+
+    `rolled_back_from` names the revision that the changes come from.
+    """
     now = now or timezone.now()
     _known(changes)
     if "status" in changes:
@@ -105,6 +109,7 @@ def update(
             "Somebody else has changed the agent meanwhile.",
             details={"version": agent.version},
         )
+    was = revisions.snapshot(agent)
     before = {field: getattr(agent, field) for field in changes if field != "reports_to"}
     for field, value in _plain(changes).items():
         setattr(agent, field, value)
@@ -126,6 +131,9 @@ def update(
     changed = sorted(f for f in before if before[f] != getattr(agent, f))
     if "reports_to" in changes:
         changed.append("reports_to")
+    revisions.remember(
+        agent=agent, before=was, actor=actor, now=now, rolled_back_from=rolled_back_from
+    )
     _record(agent, actor, "agent.updated", now, {"fields": changed})
     return agent
 

@@ -101,9 +101,9 @@ def report_cost(request: HttpRequest, company: str, body: NewCost) -> HttpRespon
         occurred_at=body.occurred_at,
         now=now,
     )
-    event = CostEvent.objects.for_company(found.id).filter(id=booked.event_id).first()
-    if event is None:
+    if booked.event_id is None:
         raise Invalid("nothing_used", "A cost event needs tokens or a cost.")
+    event = CostEvent.objects.for_company(found.id).get(id=booked.event_id)
     return wire.answer(shape(event), 201)
 
 

@@ -23,6 +23,7 @@ from companies.activity import Actor
 from companies.errors import Refusal
 from companies.models import (
     Activity,
+    CliLogin,
     Company,
     Goal,
     IdempotencyRecord,
@@ -411,3 +412,12 @@ class IdempotencyRecords(Readable):
     date_hierarchy = "created_at"
     ordering = ("-created_at", "-id")
     exclude = ("body", "fingerprint")
+
+
+@admin.register(CliLogin)
+class CliLogins(Readable):
+    list_display = ("client_name", "status", "address", "approved_by", "created_at")
+    list_filter = ("status",)
+    list_select_related = ("approved_by",)
+    search_fields = ("client_name", "=approved_by__email")
+    fields = ("client_name", "command", "address", "status", "approved_by", "expires_at")

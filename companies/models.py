@@ -344,3 +344,7 @@ class IdempotencyRecord(models.Model):
 
     def __str__(self) -> str:
         return f"{self.route} {self.key}"
+
+
+# Django finds models by this module.
+from companies.cli_login_models import CliLogin as CliLogin  # noqa: E402
