@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from agents.views import agent, people, run
+from agents.views import agent, connections, people, run
 
 urlpatterns = [
     path("agents/", people.agents),
@@ -17,6 +17,12 @@ urlpatterns = [
     path("agents/<slug:slug>/wake", agent.wake),
     path("agents/<slug:slug>/clear-error", agent.clear_error),
     path("agents/<slug:slug>/terminate", agent.terminate),
+    path("settings/connections/", connections.providers),
+    path("settings/connections/<uuid:connection_id>", connections.provider),
+    path("settings/connections/<uuid:connection_id>/switch", connections.switch),
+    path("settings/connections/<uuid:connection_id>/release", connections.release),
+    path("settings/connections/<uuid:connection_id>/check", connections.check),
+    path("settings/connections/<uuid:connection_id>/delete", connections.delete),
     path("runs/<uuid:run_id>", run.run),
     path("runs/<uuid:run_id>/transcript", run.part),
     path("runs/<uuid:run_id>/step", run.step),

@@ -2,6 +2,7 @@
 import "./theme.js";
 import "./time.js";
 import "./forms.js";
+import "./keys.js";
 import { follow } from "./live.js";
 
 follow(document.body.dataset.events);

@@ -63,22 +63,6 @@ document.addEventListener("click", (event) => {
   }
 });
 
-// Single keys, never while typing and never with a modifier.
-document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.target.closest("input, textarea, select, [contenteditable]")) return;
-  const link = document.querySelector(`a[data-key="${CSS.escape(event.key)}"]`);
-  if (link) {
-    event.preventDefault();
-    link.click();
-  }
-  const field = document.querySelector(`input[data-key="${CSS.escape(event.key)}"]`);
-  if (field) {
-    event.preventDefault();
-    field.focus();
-  }
-});
-
 export function toast(text, tone = "") {
   const box = document.getElementById("toasts");
   const item = document.createElement("div");
