@@ -69,12 +69,13 @@ def book(
     """Book what one call used, once. The cost is what the provider reported, else tokens times
     the price of that moment, else unknown (never 0).
 
-    The ids must already be the company's own; the project follows from the issue. A call that
+    It occurred at `occurred_at`; else when the call was granted, else now. The ids must already
+    be the company's own; the project follows from the issue. A call that
     used nothing leaves no row. Raises Refusal: `cost_key_reused` when the key was used for
     something else, `amount_out_of_range` and `occurred_at_out_of_range` for what cannot be true.
     """
     now = now or timezone.now()
-    occurred_at = occurred_at or now
+    is_now, occurred_at = occurred_at is None, occurred_at or now
     if issue_id is not None and project_id is None:
         project_id = Issue.objects.filter(id=issue_id).values_list("project_id", flat=True).first()
     _check(usage, key, occurred_at, now)
@@ -111,7 +112,7 @@ def book(
         occurred_at=occurred_at,
         recorded_at=now,
     )
-    return _patiently(event, key, _fingerprint(event, usage), now)
+    return _patiently(event, key, _fingerprint(event, usage), now, is_now=is_now)
 
 
 def correct(
@@ -189,12 +190,14 @@ def forget_keys(*, now: datetime, limit: int = 5_000) -> int:
 # --- writing -----------------------------------------------------------------------------------
 
 
-def _patiently(event: CostEvent, key: str, fingerprint: str, now: datetime) -> Booked:
+def _patiently(
+    event: CostEvent, key: str, fingerprint: str, now: datetime, *, is_now: bool
+) -> Booked:
     """Write; again when PostgreSQL chose us to end a deadlock with a verb that locks in another
     order. The key makes a repeat harmless. Inside a caller's transaction there is no again."""
     for attempt in range(DEADLOCKS):
         try:
-            return _write(event, key, fingerprint, now)
+            return _write(event, key, fingerprint, now, is_now=is_now)
         except OperationalError as error:
             deadlock = getattr(error.__cause__, "sqlstate", "") == "40P01"
             if not deadlock or connection.in_atomic_block or attempt == DEADLOCKS - 1:
@@ -202,22 +205,29 @@ def _patiently(event: CostEvent, key: str, fingerprint: str, now: datetime) -> B
     raise AssertionError("unreachable")
 
 
-def _write(event: CostEvent, key: str, fingerprint: str, now: datetime) -> Booked:
+def _write(
+    event: CostEvent, key: str, fingerprint: str, now: datetime, *, is_now: bool = False
+) -> Booked:
+    """`is_now`: the caller did not say when it occurred."""
     with transaction.atomic():
         if not _claim_key(event, key, fingerprint, now):
             return _stored(event.company_id, key, fingerprint)
         # Locks go run, reservations, totals, agents, and the totals, which everybody wants, are
         # held for as little as can be.
-        freed: list[totals.Line] = []
+        settled = reservations.Settled()
         over_run = False
         if event.run_id is not None:
             over_run = _add_to_run(event)
-            freed = reservations.settle(
+            settled = reservations.settle(
                 run_id=event.run_id,
                 cost_micros=event.cost_micros,
                 is_own_call=key.startswith(run_key(event.run_id, "")),
                 now=now,
             )
+        if settled.granted_at is not None and is_now:
+            # A call belongs to the period whose limit it was granted under: else what was kept
+            # aside before midnight would be spent beyond the wall of the new day.
+            event.occurred_at = min(event.occurred_at, settled.granted_at)
         event.save(force_insert=True)
         rollups.add(event, tokens=uncached(event))
         change = totals.Change(
@@ -228,7 +238,7 @@ def _write(event: CostEvent, key: str, fingerprint: str, now: datetime) -> Booke
         )
         whose = totals.Whose(event.company_id, event.agent_id, event.project_id)
         booked = totals.lines(whose, change, event.occurred_at)
-        spends = totals.add(event.company_id, [*freed, *booked], now=now)
+        spends = totals.add(event.company_id, [*settled.freed, *booked], now=now)
         incidents.note(spends, now=now)
         exhausted = holds.enforce(spends, now=now)
         live.publish(event.company_id, "costs")

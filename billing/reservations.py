@@ -12,6 +12,8 @@ but may come after the next grant: each settles the oldest.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
@@ -106,16 +108,23 @@ UPDATE billing_reservation held
        settled_micros = held.settled_micros + %(cost)s
   FROM before
  WHERE held.id = before.id
-RETURNING held.company_id, held.agent_id, held.project_id, held.granted_at,
+RETURNING held.kind, held.company_id, held.agent_id, held.project_id, held.granted_at,
           before.open_micros - held.open_micros
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a receipt frees, and when its call was granted (None: it was not asked for)."""
+
+    freed: Sequence[Line] = ()
+    granted_at: datetime | None = None
+
+
 def settle(
     *, run_id: uuid.UUID, cost_micros: int | None, is_own_call: bool, now: datetime
-) -> list[Line]:
-    """In the ledger's transaction, with the run's row locked: a receipt of this run came. Returns
-    what becomes free.
+) -> Settled:
+    """In the ledger's transaction, with the run's row locked: a receipt of this run came.
 
     The oldest grant of a call ends with a receipt of the run's own calls; that of a whole run
     shrinks by what each receipt says.
@@ -132,10 +141,11 @@ def settle(
         )
         row = cursor.fetchone()
     if row is None:
-        return []
-    company_id, agent_id, project_id, granted_at, freed_micros = row
+        return Settled()
+    kind, company_id, agent_id, project_id, granted_at, freed_micros = row
     whose = Whose(company_id, agent_id, project_id)
-    return totals.lines(whose, Change(reserved_micros=-freed_micros), granted_at)
+    freed = totals.lines(whose, Change(reserved_micros=-freed_micros), granted_at)
+    return Settled(freed, granted_at if kind == Reservation.Kind.CALL else None)
 
 
 def release(*, run_id: uuid.UUID, now: datetime) -> None:

@@ -147,7 +147,8 @@ class Money(RuleBasedStateMachine):
         key = ledger.run_key(grant.run.id, grant.receipts)
         self.send(grant, key, actual)
         self.events += 1
-        for each in self.keys(grant.agent, grant.project, self.now):
+        at = grant.at if grant.state in ("held", "unknown") else self.now
+        for each in self.keys(grant.agent, grant.project, at):
             self.spent[each] += actual
         if grant.state in ("held", "unknown"):
             grant.state = "settled"

@@ -228,10 +228,33 @@ def test_a_receipt_from_elsewhere_does_not_open_the_wall(ada: Agent) -> None:
     assert (month(ada).reserved_micros, month(ada).spent_micros) == (40, 5)
 
 
-def test_a_grant_of_last_month_is_freed_there_and_spent_where_it_occurred(ada: Agent) -> None:
+def test_a_call_is_spent_in_the_period_under_whose_limit_it_was_granted(ada: Agent) -> None:
     run = factories.running(ada)
     ask(run, 40, now=LAST_SECOND)
     receipt(run, 1, 25, now=DECEMBER)
+    rows = Spend.objects.filter(scope=Scope.AGENT, window=Window.MONTH)
+    assert [(str(row.period_start), row.spent_micros, row.reserved_micros) for row in rows] == [
+        ("2026-11-01", 25, 0)
+    ]
+
+
+def test_what_was_granted_before_midnight_is_not_spent_beyond_the_new_months_wall(
+    acme: Company, ada: Agent
+) -> None:
+    limit(acme, ada, 100)
+    old, new = factories.running(ada), factories.running(ada)
+    ask(old, 100, now=LAST_SECOND)
+    ask(new, 100, now=DECEMBER)
+    receipt(new, 1, 100, now=DECEMBER)
+    receipt(old, 1, 100, now=DECEMBER)
+    rows = Spend.objects.filter(scope=Scope.AGENT, window=Window.MONTH)
+    assert [row.spent_micros for row in rows] == [100, 100]
+
+
+def test_a_receipt_that_names_its_moment_counts_there(ada: Agent) -> None:
+    run = factories.running(ada)
+    ask(run, 40, now=LAST_SECOND)
+    receipt(run, 1, 25, now=DECEMBER, occurred_at=DECEMBER)
     rows = Spend.objects.filter(scope=Scope.AGENT, window=Window.MONTH).order_by("period_start")
     assert [(row.spent_micros, row.reserved_micros) for row in rows] == [(0, 0), (25, 0)]
 

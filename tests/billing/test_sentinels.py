@@ -50,7 +50,7 @@ def test_without_the_release_the_wall_closes(
     known_price: None,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ledger.reservations, "settle", lambda **fields: [])
+    monkeypatch.setattr(ledger.reservations, "settle", lambda **fields: reservations.Settled())
     run = factories.running(ada)
     ask(run, 40)
     book(ada, ledger.run_key(run.id, 1), 25, run_id=run.id)
