@@ -46,9 +46,9 @@ WHERE c.id = %(id)s
 """  # noqa: S608 - constants
 
 _LEFT = f"""
-SELECT {_REQUESTS}, {_TOKENS}
+SELECT c.id, {_REQUESTS}, {_TOKENS}
 FROM agents_providerbucket b JOIN agents_providerconnection c ON c.id = b.connection_id
-WHERE c.id = %(id)s
+WHERE c.id = %(id)s OR c.company_id = %(company_id)s
 """  # noqa: S608 - constants
 
 SHORTEST_WAIT_SECONDS = 0.05
@@ -87,6 +87,19 @@ def left(
     *, connection_id: uuid.UUID, now: datetime | None = None
 ) -> tuple[float | None, float | None]:
     """Requests and tokens that could be taken now; None where nothing limits them."""
+    return _left(connection_id, None, now).get(connection_id, (None, None))
+
+
+def left_of(
+    *, company_id: uuid.UUID, now: datetime | None = None
+) -> dict[uuid.UUID, tuple[float | None, float | None]]:
+    """The same of all connections of a company."""
+    return _left(None, company_id, now)
+
+
+def _left(
+    connection_id: uuid.UUID | None, company_id: uuid.UUID | None, now: datetime | None
+) -> dict[uuid.UUID, tuple[float | None, float | None]]:
     with connection.cursor() as cursor:
-        cursor.execute(_LEFT, {"id": connection_id, "now": now})
-        return cursor.fetchone() or (None, None)
+        cursor.execute(_LEFT, {"id": connection_id, "company_id": company_id, "now": now})
+        return {row[0]: (row[1], row[2]) for row in cursor.fetchall()}
