@@ -149,8 +149,10 @@ def _find(
 
 def _fields(given: dict[str, Any]) -> dict[str, Any]:
     """Nothing for a text is an empty one, nothing for a limit is no limit."""
-    texts = {name: given[name] or "" for name in ("base_url", "key_secret") if name in given}
-    fields = {**given, **texts}
+    fields = dict(given)
+    for name in ("base_url", "key_secret"):
+        if name in given:
+            fields[name] = given[name] or ""
     if fields.get("name", "") is None:
         del fields["name"]
     return fields

@@ -86,7 +86,8 @@ def _users(company_id: uuid.UUID) -> dict[uuid.UUID, list[Agent]]:
     users: dict[uuid.UUID, list[Agent]] = defaultdict(list)
     agents = Agent.objects.for_company(company_id).exclude(status=Agent.Status.TERMINATED)
     for agent in agents.filter(connection__isnull=False).order_by("created_at", "id"):
-        users[agent.connection_id].append(agent)
+        if agent.connection_id is not None:
+            users[agent.connection_id].append(agent)
     spare = AgentFallback.objects.filter(agent__in=agents).select_related("agent")
     for one in spare.order_by("agent__created_at", "agent_id"):
         if one.agent not in users[one.connection_id]:
