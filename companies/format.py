@@ -152,10 +152,8 @@ def icon(name: str, css: str = "", title: str = "") -> SafeString:
     """An icon of the sprite; decorative unless it has a title."""
     if title:
         return format_html(
-            '<svg class="icon {}" role="img" aria-label="{}"><title>{}</title>'
-            '<use href="{}#{}"/></svg>',
+            '<svg class="icon {}" role="img"><title>{}</title><use href="{}#{}"/></svg>',
             css,
-            title,
             title,
             _sprite(),
             name,
@@ -174,10 +172,8 @@ def glyph(family: str, status: str) -> SafeString:
         return mark_safe('<span class="pulse" role="img" aria-label="Running"></span>')
     key = f"{_GLYPHS[family]}-{status}"
     return format_html(
-        '<svg class="icon glyph" data-s="{}" role="img" aria-label="{}"><title>{}</title>'
-        '<use href="{}#{}"/></svg>',
+        '<svg class="icon glyph" data-s="{}" role="img"><title>{}</title><use href="{}#{}"/></svg>',
         status,
-        label(status),
         label(status),
         _sprite(),
         _SHAPES.get(key, key),

@@ -66,12 +66,13 @@ def line(row: Row, *, base: str, now: datetime) -> SafeString:
     """One dense row: status, identifier, title, why it waits, who, cost so far, age."""
     return format_html(
         '<div class="row" id="issue-{}"{}>{}{}<span class="row-id">{}</span>'
-        '<div class="row-mid"><a class="row-title" href="{}/issues/{}">{}</a>{}{}</div>'
+        '<div class="row-mid"><a class="row-title" id="go-{}" href="{}/issues/{}">{}</a>{}{}</div>'
         '<div class="row-end">{}<span class="cost">{}</span>{}</div></div>',
         row.identifier,
         mark_safe(" data-done") if row.status in CLOSED else "",
         format.glyph("issue", row.status),
         _priority(row.priority),
+        row.identifier,
         row.identifier,
         base,
         row.identifier,
@@ -95,12 +96,13 @@ def card(row: Row, *, base: str, now: datetime) -> SafeString:
     return format_html(
         '<article class="card" id="card-{}"><div class="line">{}<span class="row-id">{}</span>'
         '<span class="push tiny faint num">{}</span></div>'
-        '<a class="row-title" href="{}/issues/{}">{}</a>{}'
+        '<a class="row-title" id="go-{}" href="{}/issues/{}">{}</a>{}'
         '<div class="card-foot">{}<span class="push num">{}</span></div></article>',
         row.identifier,
         _priority(row.priority),
         row.identifier,
         format.ago(row.updated_at, now),
+        row.identifier,
         base,
         row.identifier,
         row.title,
