@@ -2,14 +2,17 @@
 what is kept aside is what reservations hold.
 
 Each check is one statement that returns only what is wrong, so an empty answer is the proof.
-Run by `manage.py billing_check`, by the minute's round and at the end of the money tests.
+Run by `manage.py billing_check`, every night and at the end of the money tests.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import astuple, dataclass
 
 from django.db import connection
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +156,13 @@ def alarms() -> list[str]:
             f"{rows} rows of {table} lie in its DEFAULT partition: their month has none."
             for table, rows in cursor.fetchall()
         ]
+
+
+def watch() -> bool:
+    """The night's round: say in the log what disagrees; true when all is well."""
+    found = drifts()
+    for drift in found:
+        log.error("money: %s: %s: %s against %s", *astuple(drift))
+    for alarm in alarms():
+        log.warning("money: %s", alarm)
+    return not found

@@ -1,7 +1,7 @@
-"""Budgets: the limits that operators set, and the question before every model call.
+"""Budgets: the limits that operators set, and the minute's round that keeps them.
 
 A hard limit is kept three ways: a call is granted only when its worst case fits on every total
-(`reservations.py`), a reached limit holds the agents it concerns (`holds.py`), and people are
+(`grants.py`), a reached limit holds the agents it concerns (`holds.py`), and people are
 told before it comes to that (`incidents.py`). A period's turn or a higher limit lifts the holds.
 """
 
@@ -10,31 +10,34 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from django.db import connection, transaction
 from django.utils import timezone
 
-from agents import adapters
 from agents.models import Agent
-from billing import holds, incidents, ledger, prices, reservations, totals
-from billing.models import Budget, BudgetIncident, Reservation, Scope, Spend, Window
-from billing.totals import Standing, Whose
+from billing import holds, incidents, ledger, reservations, totals
+from billing.grants import BudgetExhausted, check_call, usual_cost
+from billing.models import Budget, BudgetIncident, Scope, Spend, Window
 from companies import activity, live
-from companies.errors import Conflict, Invalid, NotFound, Refusal
+from companies.errors import Conflict, Invalid, NotFound
 from companies.models import Company, Project
+
+__all__ = [
+    "UNCHANGED",
+    "BudgetExhausted",
+    "check_call",
+    "raise_and_resume",
+    "remove_limit",
+    "set_limit",
+    "turn",
+    "usual_cost",
+]
 
 MAX_LIMIT_MICROS = 10**15  # a thousand million dollars; sums stay far below 2^63
 MAX_LIMIT_TOKENS = 10**15
 
 UNCHANGED: Any = object()
-SIMILAR_RUNS = 50  # of an agent, from which the cost of the next is estimated
-
-
-class BudgetExhausted(Refusal):
-    """A hard limit does not leave room for a model call. `details` says which and why."""
-
-    status = 402
 
 
 # --- setting a limit ---------------------------------------------------------------------------
@@ -271,177 +274,6 @@ def _carry_limit(budget: Budget, now: datetime) -> None:
     else:
         upcoming = incidents.next_alert(budget, spent_micros)
         Spend.objects.filter(id=total_id).update(alert_at_micros=upcoming)
-
-
-# --- before a model call -----------------------------------------------------------------------
-
-
-def check_call(
-    *,
-    agent: Agent,
-    run_id: uuid.UUID | None = None,
-    project_id: uuid.UUID | None = None,
-    provider: str = "",
-    model: str = "",
-    input_tokens: int = 0,
-    max_output_tokens: int = 0,
-    now: datetime | None = None,
-) -> None:
-    """Asked before each model call: keeps its worst case aside for `run_id`, on the agent, its
-    project and the company, until the receipt of the call is booked.
-
-    Without a model it is asked for a whole run: where nobody will see its calls (a command, a
-    server), what such runs cost is kept. Raises BudgetExhausted when a hard limit has no room, or
-    when nobody knows what the model costs and a hard limit of money stands.
-    """
-    now = now or timezone.now()
-    run_limit = None
-    if run_id is not None:
-        project_id, run_limit = _run_facts(agent, run_id, project_id)
-    whose = Whose(agent.company_id, agent.id, project_id)
-    if not model:
-        kind, amount = Reservation.Kind.RUN, _usual_cost_unless_asked(agent)
-    else:
-        kind = Reservation.Kind.CALL
-        amount = _worst_case(whose, provider, model, input_tokens, max_output_tokens, now)
-    if run_id is None or amount == 0:
-        if run_limit == 0 or not _has_room(whose, amount, now):
-            _refuse(whose, amount, now)
-        return
-    for attempt in range(2):
-        if reservations.grant(
-            whose=whose,
-            run_id=run_id,
-            kind=kind,
-            amount_micros=amount,
-            provider=provider,
-            model=model,
-            run_limit_micros=run_limit,
-            now=now,
-        ):
-            return
-        # What runs that are over have kept may be all that is missing.
-        if attempt == 0 and reservations.sweep(now=now, company_id=whose.company_id) == 0:
-            break
-    _refuse(whose, amount, now)
-
-
-_RUN_FACTS = """
-SELECT place.project_id,
-       (SELECT MIN(limit_micros) FROM billing_budget
-         WHERE "window" = 'run' AND is_hard
-           AND scope_id IN (%(agent_id)s, %(company_id)s, place.project_id))
-  FROM (SELECT COALESCE(%(project_id)s::uuid, (
-            SELECT issue.project_id FROM agents_heartbeatrun run
-              JOIN issues_issue issue ON issue.id = run.issue_id
-             WHERE run.id = %(run_id)s)) AS project_id) place
-"""
-
-
-def _run_facts(
-    agent: Agent, run_id: uuid.UUID, project_id: uuid.UUID | None
-) -> tuple[uuid.UUID | None, int | None]:
-    """The project of the issue that a run is about, and the tightest limit of one run."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _RUN_FACTS,
-            {
-                "agent_id": agent.id,
-                "company_id": agent.company_id,
-                "project_id": project_id,
-                "run_id": run_id,
-            },
-        )
-        found: tuple[uuid.UUID | None, int | None] = cursor.fetchone()
-    return found
-
-
-def _usual_cost_unless_asked(agent: Agent) -> int:
-    """A chat model's calls are each asked for; other agents make theirs unseen."""
-    try:
-        asks = adapters.get(agent.adapter_type).uses_tools
-    except adapters.UnknownAdapter:
-        asks = True  # it will not run at all
-    return 0 if asks else usual_cost(agent.id)
-
-
-def usual_cost(agent_id: uuid.UUID) -> int:
-    """What 95 of 100 runs of this agent stay below, in micro-dollars; 0 without a history."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT COALESCE(percentile_disc(0.95) WITHIN GROUP (ORDER BY cost_micros), 0) FROM "
-            "(SELECT cost_micros FROM agents_heartbeatrun WHERE agent_id = %s "
-            "AND finished_at IS NOT NULL AND started_at IS NOT NULL "
-            "ORDER BY created_at DESC, id DESC LIMIT %s) recent",
-            [agent_id, SIMILAR_RUNS],
-        )
-        return int(cursor.fetchone()[0])
-
-
-def _worst_case(
-    whose: Whose,
-    provider: str,
-    model: str,
-    input_tokens: int,
-    max_output_tokens: int,
-    now: datetime,
-) -> int:
-    """The most the call can cost. An unknown price is worth nothing to a wall, so it passes only
-    where no hard limit stands, or where the limit lets a number of such calls pass."""
-    found = prices.rates(company_id=whose.company_id, provider=provider, model=model, now=now)
-    if found is not None:
-        worst = prices.worst_micros(
-            found, input_tokens=input_tokens, max_output_tokens=max_output_tokens
-        )
-        if worst is not None:
-            return worst
-    for each in totals.standing(whose.scopes(), now):
-        if each.limit_micros is not None and each.unpriced_events >= each.unpriced_calls:
-            raise BudgetExhausted(
-                "budget_exhausted",
-                f"Nobody knows what {model} costs, and the {each.scope} has a hard limit. Set a "
-                "price for this model (0 if it is free), or let some such calls pass the budget.",
-                details={"reason": "model_unpriced", "provider": provider, "model": model}
-                | _facts(each),
-            )
-    return 0
-
-
-def _has_room(whose: Whose, amount: int, now: datetime) -> bool:
-    """For a call that keeps nothing aside: is anything left at all?"""
-    return all(each.fits(amount) for each in totals.standing(whose.scopes(), now))
-
-
-def _refuse(whose: Whose, amount: int, now: datetime) -> NoReturn:
-    """Say which limit it was: the narrowest one without room, else that of one run."""
-    tight = next((e for e in totals.standing(whose.scopes(), now) if not e.fits(amount)), None)
-    if tight is None:
-        raise BudgetExhausted(
-            "budget_exhausted",
-            "This run may not cost more. Raise the limit of a run to let it go further.",
-            details={"reason": "limit_reached", "window": "run", "neededMicros": amount},
-        )
-    period = holds.PERIODS[tight.window]
-    if tight.is_reached:
-        message = f"The {tight.scope}'s {period} budget is used up."
-    else:
-        message = f"The next call may cost more than the {tight.scope}'s {period} budget has left."
-    raise BudgetExhausted(
-        "budget_exhausted",
-        f"{message} Raise it, or wait for the next period.",
-        details={"reason": "limit_reached", "neededMicros": amount} | _facts(tight),
-    )
-
-
-def _facts(each: Standing) -> dict[str, object]:
-    return {
-        "scope": each.scope,
-        "scopeId": str(each.scope_id),
-        "window": each.window,
-        "limitMicros": each.limit_micros,
-        "spentMicros": each.spent_micros,
-        "reservedMicros": each.reserved_micros,
-    }
 
 
 # --- the minute's round ------------------------------------------------------------------------

@@ -1,5 +1,6 @@
-"""What was spent, for pages and the API. Reads running totals and the roll-up, the ledger only for
-one issue, always within one company. All amounts are micro-dollars; months and days are UTC.
+"""What was spent, for pages and the API. Reads running totals and the roll-up, and the ledger where
+those do not tell (issues, goals, codes, runs), always within one company. All amounts are
+micro-dollars; months and days are UTC.
 
 Unpriced calls are counted apart everywhere: an unknown cost is never shown as 0.
 """
@@ -11,14 +12,15 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from django.db import connection
 from django.db.models import Count, Max, Q, Sum
 from django.db.models.functions import Coalesce
 
-from agents.models import Agent
+from agents.models import Agent, HeartbeatRun
 from billing import totals
 from billing.models import Budget, CostEvent, DayCost, Reservation, Scope, Spend, Window
 from companies import partitions
-from companies.models import Company, Project
+from companies.models import Company, Goal, Project
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,48 @@ def by_issue(*, company_id: uuid.UUID, issue_id: uuid.UUID) -> Line:
     return _line(row, issue_id, "")
 
 
+def by_goal(*, company_id: uuid.UUID, now: datetime) -> list[Line]:
+    """The current month by goal, dearest first; read from the ledger."""
+    names = dict(Goal.objects.for_company(company_id).values_list("id", "title"))
+    return _from_ledger(company_id, now, "goal_id", names, "No goal")
+
+
+def by_billing_code(*, company_id: uuid.UUID, now: datetime) -> list[Line]:
+    """The current month by billing code, dearest first; read from the ledger."""
+    rows = _booked(company_id, now, "billing_code")
+    return [_line(row, None, row["billing_code"] or "No code") for row in rows]
+
+
+def by_run(*, company_id: uuid.UUID, agent_id: uuid.UUID, now: datetime) -> list[Line]:
+    """One agent's runs of the current month, dearest first; `name` is the run's reason."""
+    rows = _booked(company_id, now, "run_id", agent_id=agent_id)
+    ids = [row["run_id"] for row in rows]
+    names = dict(HeartbeatRun.objects.filter(id__in=ids).values_list("id", "reason"))
+    return [_line(row, row["run_id"], names.get(row["run_id"], "No run")) for row in rows]
+
+
+_TREE = """
+WITH RECURSIVE tree AS (
+    SELECT id FROM issues_issue WHERE id = %s AND company_id = %s
+    UNION SELECT child.id FROM issues_issue child JOIN tree ON child.parent_id = tree.id)
+SELECT id FROM tree
+"""
+
+
+def by_issue_tree(*, company_id: uuid.UUID, issue_id: uuid.UUID) -> Line:
+    """All that an issue and everything below it ever cost."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TREE, [issue_id, company_id])
+        ids = [row[0] for row in cursor.fetchall()]
+    row = (
+        CostEvent.objects.for_company(company_id)
+        .filter(issue_id__in=ids)
+        .order_by()
+        .aggregate(**_EVENT_SUMS)
+    )
+    return _line(row, issue_id, "")
+
+
 def daily(*, company_id: uuid.UUID, now: datetime, days: int = 30) -> list[tuple[date, int]]:
     """Spend of the last `days` days, today last, days without spend as 0."""
     return _series(company_id, Scope.COMPANY, company_id, now, days)
@@ -260,6 +304,28 @@ def _grouped(company_id: uuid.UUID, now: datetime, *columns: str) -> list[dict[s
         .annotate(**_SUMS)
     )
     return sorted(rows, key=lambda row: (-row["spent"], *(str(row[each]) for each in columns)))
+
+
+def _booked(
+    company_id: uuid.UUID, now: datetime, column: str, **only: uuid.UUID
+) -> list[dict[str, Any]]:
+    """The month's events added up by one column, dearest first."""
+    start = partitions.month_start(now)
+    rows = (
+        CostEvent.objects.for_company(company_id)
+        .filter(occurred_at__gte=start, occurred_at__lt=partitions.next_month(start), **only)
+        .order_by()
+        .values(column)
+        .annotate(**_EVENT_SUMS)
+    )
+    return sorted(rows, key=lambda row: (-row["spent"], str(row[column])))
+
+
+def _from_ledger(
+    company_id: uuid.UUID, now: datetime, column: str, names: dict[uuid.UUID, str], nobody: str
+) -> list[Line]:
+    rows = _booked(company_id, now, column)
+    return [_line(row, row[column], names.get(row[column], nobody)) for row in rows]
 
 
 def _by(

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from agents import runs, timers
 from agents.models import Agent, HeartbeatRun
-from billing import budgets
+from billing import audit, budgets
 from companies import activity, partitions
 from companies.models import IdempotencyRecord, SignInLink, Throttle
 from issues.models import Blocker, Issue
@@ -128,5 +128,6 @@ def forget(*, now: datetime) -> None:
 
 
 def night(*, now: datetime | None = None) -> None:
-    """Once a day: partitions for the months to come."""
+    """Once a day: partitions for the months to come, and the proof that the books agree."""
     partitions.ensure_all(now=now or timezone.now())
+    audit.watch()

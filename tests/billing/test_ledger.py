@@ -278,6 +278,15 @@ def test_the_check_finds_a_run_whose_total_differs(ada: Agent) -> None:
     HeartbeatRun.objects.filter(id=run.id).update(cost_micros=100)
 
 
+def test_the_night_says_in_the_log_what_disagrees(ada: Agent, caplog: Any) -> None:
+    book(ada, "k", 100)
+    assert audit.watch()
+    Spend.objects.filter(scope=Scope.AGENT, window=Window.MONTH).update(spent_micros=99)
+    assert not audit.watch()
+    assert "days = totals" in caplog.text
+    Spend.objects.filter(scope=Scope.AGENT, window=Window.MONTH).update(spent_micros=100)
+
+
 def test_rows_that_no_month_took_raise_an_alarm(ada: Agent, capsys: Any) -> None:
     book(ada, "k", now=datetime(2031, 1, 1, tzinfo=UTC))
     call_command("billing_check")

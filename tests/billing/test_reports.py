@@ -76,6 +76,29 @@ def test_an_issue_shows_all_that_it_ever_cost(acme: Company, ada: Agent) -> None
     assert (line.spent_micros, line.events) == (14, 2)
 
 
+def test_cuts_that_only_the_ledger_knows_add_up_as_well(acme: Company, ada: Agent) -> None:
+    goal = factories.goal(acme)
+    run = factories.running(ada)
+    book(ada, "a", 5, now=NOVEMBER, goal_id=goal.id, billing_code="R&D", run_id=run.id)
+    book(ada, "b", 9, now=NOVEMBER)
+    goals = reports.by_goal(company_id=acme.id, now=NOVEMBER)
+    codes = reports.by_billing_code(company_id=acme.id, now=NOVEMBER)
+    runs = reports.by_run(company_id=acme.id, agent_id=ada.id, now=NOVEMBER)
+    assert [(line.name, line.spent_micros) for line in goals] == [("No goal", 9), (goal.title, 5)]
+    assert [(line.name, line.spent_micros) for line in codes] == [("No code", 9), ("R&D", 5)]
+    assert [(line.id, line.spent_micros) for line in runs] == [(None, 9), (run.id, 5)]
+
+
+def test_an_issues_tree_counts_everything_below_it_once(acme: Company, ada: Agent) -> None:
+    top = factories.issue(acme, assignee=ada)
+    child = factories.issue(acme, assignee=ada, parent=top)
+    grandchild = factories.issue(acme, assignee=ada, parent=child)
+    for number, issue in enumerate((top, child, grandchild)):
+        book(ada, f"k{number}", 10, issue_id=issue.id, now=NOVEMBER)
+    assert reports.by_issue_tree(company_id=acme.id, issue_id=top.id).spent_micros == 30
+    assert reports.by_issue_tree(company_id=acme.id, issue_id=child.id).spent_micros == 20
+
+
 def test_limits_show_what_is_left_of_them(acme: Company, ada: Agent) -> None:
     for scope, scope_id, micros in (("agent", ada.id, 100), ("company", acme.id, 1000)):
         budgets.set_limit(
