@@ -119,7 +119,8 @@ CHECKS: dict[str, str] = {
           LEFT JOIN agents_agent agent ON total.scope = 'agent' AND agent.id = total.scope_id
           LEFT JOIN companies_project project
                  ON total.scope = 'project' AND project.id = total.scope_id
-         WHERE COALESCE(agent.company_id, project.company_id, total.scope_id) <> total.company_id
+         WHERE total.company_id <> CASE total.scope WHEN 'company' THEN total.scope_id
+               ELSE COALESCE(agent.company_id, project.company_id, total.company_id) END
     """,
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, OperationalError, connection, transaction
 
 from agents.models import Agent, HeartbeatRun
 from billing import audit, ledger, prices, totals
@@ -249,6 +249,24 @@ def test_many_receipts_sent_several_times_by_many_writers_add_up_exactly(acme: C
     assert sum(spent(Scope.AGENT, a.id) for a in agents if Spend.objects.filter(scope_id=a.id)) == (
         expected
     )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_commit_whose_answer_was_lost_is_found_done(
+    ada: Agent, acme: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = connection._commit
+
+    def commit_and_lose_the_answer() -> None:
+        commit()
+        raise OperationalError("the connection is gone")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(connection, "_commit", commit_and_lose_the_answer)
+        with pytest.raises(OperationalError):
+            book(ada, "k", 100)
+    assert book(ada, "k", 100).duplicate
+    assert spent(Scope.COMPANY, acme.id) == 100
 
 
 # --- the proof -------------------------------------------------------------------------------

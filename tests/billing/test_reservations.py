@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError, connection
 
 from agents.models import Agent, HeartbeatRun
 from billing import budgets, ledger, prices, reservations
@@ -448,6 +449,29 @@ def test_room_kept_by_ended_runs_is_found_when_it_is_needed(acme: Company, ada: 
     end(run, "failed", "rate_limited")
     ask(factories.running(ada), 100)
     assert month(ada).reserved_micros == 100
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_grant_whose_answer_was_lost_is_freed_with_its_run(
+    acme: Company, ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = factories.running(ada)
+    commit = connection._commit
+
+    def commit_and_lose_the_answer() -> None:
+        commit()
+        raise OperationalError("the connection is gone")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(connection, "_commit", commit_and_lose_the_answer)
+        with pytest.raises(OperationalError):
+            ask(run, 40)
+    ask(run, 40)  # the engine asks again
+    receipt(run, 1, 25)
+    assert (month(ada).reserved_micros, month(ada).spent_micros) == (40, 25)
+    end(run, "succeeded")
+    budgets.turn(now=NOVEMBER)
+    assert month(ada).reserved_micros == 0
 
 
 # --- all at once -----------------------------------------------------------------------------
