@@ -10,16 +10,19 @@ other. Read next: `runs.py`.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import psycopg
 from django.db import connection, transaction
 
 from agents.wakes import ANSWERING, ORIGINAL_REASON
 from companies import live
 
-WINDOW = 256  # agents with something queued that one claim looks at
+WINDOW = 128  # agents with something queued that one claim looks at
+FEWEST_COMPANIES = 4  # of which one claim takes from, at least, where there are as many
 NOBODY = uuid.UUID(int=0)
 
 
@@ -84,20 +87,26 @@ AND (r.issue_id IS NULL OR ({_STALE}) <> '' OR (
         WHERE b.issue_id = r.issue_id AND before.status NOT IN ('done', 'cancelled')))))
 """  # noqa: S608
 
-# What an agent's own limits leave: concurrent runs, runs a day, micro-dollars a day (UTC).
+# Everything that runs now, counted once: few rows, in an index of their own. Counting agent by
+# agent made the planner read all running runs again and again.
+_WORKING = """
+SELECT x.company_id, x.agent_id, count(*) AS runs FROM agents_heartbeatrun x
+WHERE x.status = 'running' {of_whom} GROUP BY x.company_id, x.agent_id
+"""
+# What an agent's own limits leave: concurrent runs, runs a day, micro-dollars a day (UTC). Days
+# are counted only for agents that have such a limit.
 _AGENT_ROOM = """
+LEFT JOIN working busy ON busy.company_id = a.company_id AND busy.agent_id = a.id
 CROSS JOIN LATERAL (
-    SELECT count(*) AS runs FROM agents_heartbeatrun x
-    WHERE x.company_id = a.company_id AND x.agent_id = a.id AND x.status = 'running') busy
-LEFT JOIN LATERAL (
     SELECT count(*) AS runs, coalesce(sum(x.cost_micros), 0) AS micros
     FROM agents_heartbeatrun x
-    WHERE x.agent_id = a.id AND x.started_at IS NOT NULL
-      AND x.created_at >= date_trunc('day', clock_timestamp(), 'UTC')
-) today ON a.max_daily_runs IS NOT NULL OR a.max_daily_cost_micros IS NOT NULL
+    WHERE (a.max_daily_runs IS NOT NULL OR a.max_daily_cost_micros IS NOT NULL)
+      AND x.agent_id = a.id AND x.started_at IS NOT NULL
+      AND x.created_at >= date_trunc('day', clock_timestamp(), 'UTC')) today
 """
 _ROOM = """
-least(a.max_concurrent_runs - busy.runs, coalesce(a.max_daily_runs - today.runs, 1000))
+least(a.max_concurrent_runs - coalesce(busy.runs, 0),
+      coalesce(a.max_daily_runs - today.runs, 1000))
 """
 _ALLOWED = """
 a.status = 'active'
@@ -149,21 +158,20 @@ WITH RECURSIVE pair AS (
           AND (r.company_id, r.agent_id) > (pair.company_id, pair.agent_id)
         ORDER BY r.company_id, r.agent_id LIMIT 1) following
     WHERE pair.n < %(window)s
+), working AS MATERIALIZED (
+    {_WORKING.format(of_whom="")}
 ), busy_company AS MATERIALIZED (
-    SELECT p.company_id, count(DISTINCT x.agent_id) AS agents, count(x.id) AS runs
-    FROM (SELECT DISTINCT company_id FROM pair) p
-    LEFT JOIN agents_heartbeatrun x ON x.company_id = p.company_id AND x.status = 'running'
-    GROUP BY p.company_id
+    SELECT company_id, count(*) AS agents, sum(runs) AS runs FROM working GROUP BY company_id
 ), provider AS MATERIALIZED (
     {_PROVIDERS} WHERE p.company_id IN (SELECT company_id FROM pair)
 ), candidate AS (
     SELECT a.company_id, a.id AS agent_id, head.priority, head.id,
-           bc.runs + row_number() OVER (
+           coalesce(bc.runs, 0) + row_number() OVER (
                PARTITION BY a.company_id ORDER BY head.priority, head.id) AS turn
     FROM pair
     JOIN agents_agent a ON a.id = pair.agent_id
     JOIN companies_company c ON c.id = pair.company_id AND c.status = 'active'
-    JOIN busy_company bc ON bc.company_id = pair.company_id
+    LEFT JOIN busy_company bc ON bc.company_id = pair.company_id
     {_AGENT_ROOM}
     {_ROUTE}
     CROSS JOIN LATERAL (
@@ -172,46 +180,54 @@ WITH RECURSIVE pair AS (
         WHERE r.company_id = pair.company_id AND r.agent_id = pair.agent_id AND {_DUE}
         ORDER BY r.priority, r.id LIMIT 1) head
     WHERE {_ALLOWED} AND {_ROOM} > 0 AND {_REACHABLE}
-      AND (busy.runs > 0 OR bc.agents < c.max_concurrent_agents)
-), chosen AS (
-    SELECT * FROM candidate ORDER BY turn, priority, id LIMIT %(limit)s
+      AND (busy.runs > 0 OR coalesce(bc.agents, 0) < c.max_concurrent_agents)
+), company AS (
+    SELECT company_id, row_number() OVER (ORDER BY min(turn), min(priority), random()) AS place
+    FROM candidate GROUP BY company_id
 )
-SELECT (SELECT count(*) FROM pair), (SELECT count(*) FROM candidate),
-       (SELECT array_agg(DISTINCT company_id) FROM chosen),
-       (SELECT array_agg(agent_id) FROM chosen),
+SELECT (SELECT count(*) FROM pair),
+       (SELECT array_agg(company_id ORDER BY place) FROM company),
+       (SELECT array_agg(agent_id ORDER BY turn, priority, id) FROM candidate),
        last.company_id, last.agent_id
 FROM pair last ORDER BY last.n DESC LIMIT 1
 """  # noqa: S608
 
+# A few companies, the next ones where the first are in another claimer's hands: many claimers
+# at once do not wait for each other and do not go away empty.
 _LOCK_COMPANIES = """
-SELECT id FROM companies_company WHERE id = ANY (%s) AND status = 'active'
-ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+SELECT c.id FROM unnest(%(companies)s::uuid[]) WITH ORDINALITY AS wanted (id, place)
+JOIN companies_company c ON c.id = wanted.id AND c.status = 'active'
+ORDER BY wanted.place LIMIT %(most)s FOR NO KEY UPDATE OF c SKIP LOCKED
 """
 _LOCK_AGENTS = """
-SELECT id FROM agents_agent WHERE id = ANY (%s) AND company_id = ANY (%s) AND status = 'active'
-ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+SELECT a.id FROM unnest(%(agents)s::uuid[]) WITH ORDINALITY AS wanted (id, place)
+JOIN agents_agent a ON a.id = wanted.id AND a.status = 'active'
+WHERE a.company_id = ANY (%(companies)s::uuid[])
+ORDER BY wanted.place LIMIT %(limit)s FOR NO KEY UPDATE OF a SKIP LOCKED
 """
 
 # The counts are exact here: whoever could change them waits for the rows locked above.
 _TAKE = f"""
-WITH company AS MATERIALIZED (
+WITH working AS MATERIALIZED (
+    {_WORKING.format(of_whom="AND x.company_id = ANY (%(companies)s::uuid[])")}
+), company AS MATERIALIZED (
     SELECT c.id, c.max_concurrent_agents - (
-        SELECT count(DISTINCT x.agent_id) FROM agents_heartbeatrun x
-        WHERE x.company_id = c.id AND x.status = 'running') AS room
+        SELECT count(*) FROM working WHERE working.company_id = c.id) AS room
     FROM companies_company c
-    WHERE c.id = ANY (%(companies)s) AND c.status = 'active'
+    WHERE c.id = ANY (%(companies)s::uuid[]) AND c.status = 'active'
       AND EXISTS (SELECT 1 FROM agents_worker w WHERE w.id = %(worker_id)s AND NOT w.draining
                   AND w.lease_expires_at > clock_timestamp())
 ), provider AS MATERIALIZED (
-    {_PROVIDERS} WHERE p.company_id = ANY (%(companies)s)
+    {_PROVIDERS} WHERE p.company_id = ANY (%(companies)s::uuid[])
 ), agent AS MATERIALIZED (
-    SELECT a.id, a.company_id, a.adapter_type, {_ROOM} AS room, busy.runs > 0 AS at_work,
+    SELECT a.id, a.company_id, a.adapter_type, {_ROOM} AS room,
+           coalesce(busy.runs, 0) > 0 AS at_work,
            CASE WHEN own.room > 0 THEN own.id ELSE spare.id END AS connection_id,
            CASE WHEN own.room > 0 THEN own.room ELSE spare.room END AS provider_room
     FROM agents_agent a JOIN company ON company.id = a.company_id
     {_AGENT_ROOM}
     {_ROUTE}
-    WHERE a.id = ANY (%(agents)s) AND {_ALLOWED} AND {_REACHABLE}
+    WHERE a.id = ANY (%(agents)s::uuid[]) AND {_ALLOWED} AND {_REACHABLE}
 ), due AS MATERIALIZED (
     SELECT agent.id AS agent_id, agent.company_id, agent.at_work, agent.room,
            agent.connection_id, agent.provider_room, queued.*
@@ -220,7 +236,7 @@ WITH company AS MATERIALIZED (
         FROM agents_heartbeatrun r LEFT JOIN issues_issue i ON i.id = r.issue_id
         WHERE r.company_id = agent.company_id AND r.agent_id = agent.id AND {_DUE}
         ORDER BY r.priority, r.id
-        LIMIT least(agent.room, %(limit)s) + 8
+        LIMIT least(agent.room, %(depth)s) + 4
         FOR NO KEY UPDATE OF r SKIP LOCKED) queued
     WHERE agent.room > 0
 ), ready AS (
@@ -292,31 +308,39 @@ def claim(
     """
     if limit < 1:
         return Batch([], more=False, place=place)
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(
-            _LOOK,
-            {
-                "company_id": place.company_id,
-                "agent_id": place.agent_id,
-                "window": window,
-                "limit": limit,
-            },
-        )
-        row = cursor.fetchone()
-        if row is None:
+    with transaction.atomic(), _cursor() as cursor:
+        seen, companies, agents, last = _look(cursor, place, window)
+        if seen == 0:
             # Behind the last one: the next look begins at the front.
             return Batch([], more=place != START, place=START)
-        seen, candidates, companies, agents, *last = row
-        onward = Place(*last) if seen >= window else START
+        onward = last if seen >= window else START
         unseen = seen >= window or place != START
-        if not candidates:
+        if not agents:
             return Batch([], more=unseen, place=onward)
-        moved = _take(cursor, worker_id, limit, companies, agents)
+        depth, moved = _take(cursor, worker_id, limit, companies, agents)
     taken = [Claimed(*moved_row[:8]) for moved_row in moved if moved_row[8] == "running"]
     _tell(moved)
     full = len(taken) >= limit
-    more = not full and (unseen or len(taken) < candidates)
+    deepest = max(Counter(run.agent_id for run in taken).values(), default=0)
+    more = not full and (unseen or len(taken) < len(agents) or deepest >= depth > 1)
     return Batch(taken, more=more, place=place if full else onward)
+
+
+def _look(
+    cursor: Any, place: Place, window: int
+) -> tuple[int, list[uuid.UUID], list[uuid.UUID], Place]:
+    """How many agents with a queue were looked at, which companies and agents among them may
+    start something (in fair order), and where the look ended."""
+    _execute(
+        cursor,
+        _LOOK,
+        {"company_id": place.company_id, "agent_id": place.agent_id, "window": window},
+    )
+    row = cursor.fetchone()
+    if row is None:
+        return 0, [], [], place
+    seen, companies, agents, *last = row
+    return seen, companies or [], agents or [], Place(*last)
 
 
 def _take(
@@ -325,25 +349,43 @@ def _take(
     limit: int,
     companies: list[uuid.UUID],
     agents: list[uuid.UUID],
-) -> list[tuple[Any, ...]]:
-    cursor.execute(_LOCK_COMPANIES, [companies])
-    locked_companies = [row[0] for row in cursor.fetchall()]
-    if not locked_companies:
-        return []
-    cursor.execute(_LOCK_AGENTS, [agents, locked_companies])
-    locked_agents = [row[0] for row in cursor.fetchall()]
-    if not locked_agents:
-        return []
-    cursor.execute(
+) -> tuple[int, list[tuple[Any, ...]]]:
+    """Lock and start. Returns how many runs of an agent were considered, and what was moved."""
+    most = max(FEWEST_COMPANIES, limit // 6)
+    _execute(cursor, _LOCK_COMPANIES, {"companies": companies, "most": most})
+    locked = [row[0] for row in cursor.fetchall()]
+    if not locked:
+        return 0, []
+    _execute(cursor, _LOCK_AGENTS, {"agents": agents, "companies": locked, "limit": limit})
+    mine = [row[0] for row in cursor.fetchall()]
+    if not mine:
+        return 0, []
+    depth = -(-limit // len(mine))
+    _execute(
+        cursor,
         _TAKE,
         {
-            "companies": locked_companies,
-            "agents": locked_agents,
+            "companies": locked,
+            "agents": mine,
             "worker_id": worker_id,
             "limit": limit,
+            "depth": depth,
         },
     )
-    return cursor.fetchall()
+    return depth, cursor.fetchall()
+
+
+def _cursor() -> Any:
+    """A cursor that binds on the server, so that the long statements are planned once."""
+    connection.ensure_connection()
+    return psycopg.Cursor(connection.connection)
+
+
+def _execute(cursor: Any, statement: str, values: dict[str, Any]) -> None:
+    # Behind a pooler in transaction mode a prepared statement may be on another connection.
+    pooled = connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"]
+    with connection.wrap_database_errors:
+        cursor.execute(statement, values, prepare=not pooled)
 
 
 def _tell(moved: list[tuple[Any, ...]]) -> None:

@@ -151,7 +151,7 @@ def wake(
     keyed = idempotency_key is not None or scheduled_for is not None
     try:
         # Only a key can collide with something else than the queued run; it pays for a savepoint.
-        row = _insert_in_savepoint(values) if keyed else _insert(values)
+        row = _insert_alone(agent, values) if keyed else _insert(values)
     except IntegrityError:
         known = _known(agent, idempotency_key, scheduled_for) if keyed else None
         if known is None:
@@ -230,9 +230,17 @@ def _insert(values: Mapping[str, Any]) -> tuple[uuid.UUID, bool] | None:
         return cursor.fetchone()
 
 
-def _insert_in_savepoint(values: Mapping[str, Any]) -> tuple[uuid.UUID, bool] | None:
-    with transaction.atomic():
-        return _insert(values)
+def _insert_alone(agent: Agent, values: Mapping[str, Any]) -> tuple[uuid.UUID, bool] | None:
+    """Insert with a key, one at a time with this key until the caller's transaction ends: two
+    inserts that collide in two unique rules at once would wait for each other."""
+    key, slot = values["idempotency_key"], values["scheduled_for"]
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
+            [f"wake:{agent.pk}:{key or slot}"],
+        )
+        known = _known(agent, key, slot)
+        return (known, False) if known is not None else _insert(values)
 
 
 def _refusal(agent: Agent) -> str:
