@@ -49,9 +49,10 @@ def open_run(claimed: runs.Claimed) -> Opening:
     with transaction.atomic():
         run = held(claimed)
         work.begin(run=run, now=now)
-        budgets.check_call(agent=run.agent, run_id=run.pk, now=now)
         facts = briefing.write(run_id=claimed.run_id, epoch=claimed.epoch)
         token = runs.start_token(run_id=claimed.run_id, epoch=claimed.epoch)
+        # Last, since it may lock the totals that the whole company waits for.
+        budgets.check_call(agent=run.agent, run_id=run.pk, now=now)
     return Opening(
         briefing=facts,
         token=token,
