@@ -216,6 +216,14 @@ def test_stopping_a_queued_run_ends_it(olgas: Client, ada: Agent, issue) -> None
     assert run.status == "cancelled"
 
 
+def test_the_end_of_a_run_changes_its_buttons_as_well(olgas: Client, scene: Scene) -> None:
+    headers = {"HX-Request": "true", "HX-Target": "run-page"}
+    part = text(olgas.get(f"/c/ACM/runs/{scene.failed_run.id}", headers=headers))
+    assert part.lstrip().startswith('<div id="run-page"')
+    assert 'id="run-actions" class="line" hx-swap-oob="true"' in part
+    assert "Run again" in part
+
+
 def test_running_again_leads_to_the_new_run(olgas: Client, scene: Scene) -> None:
     answer = olgas.post(f"/c/ACM/runs/{scene.failed_run.id}/retry")
     again = HeartbeatRun.objects.get(retry_of=scene.failed_run)
