@@ -100,16 +100,18 @@ def rates(*, company_id: uuid.UUID, provider: str, model: str, now: datetime) ->
 def cost_pico(found: Rates, usage: base.Usage) -> int | None:
     """The exact cost in pico-dollars, None when a kind of token that was used has no price.
 
-    `cache_write_tokens` and `cache_write_1h_tokens` are counted apart from each other, both
-    inside `input_tokens`; reasoning is inside `output_tokens`.
+    Cached and cache-written tokens are inside `input_tokens`, those written for an hour inside
+    the written ones, reasoning inside `output_tokens`.
     """
-    cached = usage.cache_read_tokens + usage.cache_write_tokens + usage.cache_write_1h_tokens
+    for_an_hour = usage.cache_write_1h_tokens
+    written = max(usage.cache_write_tokens, for_an_hour)
+    cached = usage.cache_read_tokens + written
     reasoning = min(usage.reasoning_tokens, usage.output_tokens)
     counts: dict[Kind, int] = {
         "input": max(0, usage.input_tokens - cached),
         "cache_read": usage.cache_read_tokens,
-        "cache_write": usage.cache_write_tokens,
-        "cache_write_1h": usage.cache_write_1h_tokens,
+        "cache_write": written - for_an_hour,
+        "cache_write_1h": for_an_hour,
         "output": usage.output_tokens - reasoning,
         "reasoning": reasoning,
     }

@@ -122,10 +122,11 @@ class Step:
 class Usage:
     """What one model call used, normalised (see docs/adapters.md, "Usage").
 
-    `input_tokens` is the total and includes cached and cache-written tokens; `output_tokens`
-    is the total and includes reasoning. `cost_micros` is what the provider itself charged, in
-    micro-dollars, None when it did not say. `call` numbers the calls of a run from 1 and makes
-    the booking idempotent: the same number again is the same call.
+    `input_tokens` is the total and includes cached and cache-written tokens, and these include
+    those written for an hour; `output_tokens` is the total and includes reasoning. `cost_micros`
+    is what the provider itself charged, in micro-dollars, None when it did not say. `call` numbers
+    the calls of a run from 1 and makes the booking idempotent: the same number again is the same
+    call.
     """
 
     call: int

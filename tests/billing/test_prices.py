@@ -54,9 +54,18 @@ def test_rounding_happens_once_and_half_up() -> None:
 
 
 def test_a_cache_write_for_an_hour_costs_more_than_one_for_five_minutes() -> None:
-    short = bundled_cost("anthropic", "claude-opus-4-8", input_tokens=30, cache_write_tokens=30)
-    long = bundled_cost("anthropic", "claude-opus-4-8", input_tokens=30, cache_write_1h_tokens=30)
+    """Anthropic's count of written tokens includes those for an hour."""
+    written = {"input_tokens": 30, "cache_write_tokens": 30}
+    short = bundled_cost("anthropic", "claude-opus-4-8", **written)
+    long = bundled_cost("anthropic", "claude-opus-4-8", **written, cache_write_1h_tokens=30)
+    mixed = bundled_cost("anthropic", "claude-opus-4-8", **written, cache_write_1h_tokens=10)
     assert (short, long) == (30 * 6_250_000, 30 * 10_000_000)
+    assert mixed == 20 * 6_250_000 + 10 * 10_000_000
+
+
+def test_the_same_call_with_writes_for_an_hour_costs_what_other_calculators_say() -> None:
+    pico = bundled_cost("anthropic", "claude-opus-5-5", **SAME_USAGE, cache_write_1h_tokens=30)
+    assert pico == 1_420_000_000
 
 
 def test_a_long_context_makes_all_tokens_of_the_call_dearer() -> None:
