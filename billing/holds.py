@@ -82,8 +82,13 @@ def place(
     reason = REASONS[Scope(scope)]
     note = f"The {scope}'s {PERIODS[window]} budget is used up."
     placed = 0
+    held = set(
+        Hold.objects.for_company(company_id)
+        .filter(reason=reason)
+        .values_list("agent_id", flat=True)
+    )
     for agent in _concerned(company_id, scope, scope_id, now):
-        if not Hold.objects.filter(agent=agent, reason=reason).exists():
+        if agent.id not in held:
             roster.hold(agent=agent, reason=reason, note=note, actor=activity.SYSTEM, now=now)
             placed += 1
     return placed

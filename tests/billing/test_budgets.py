@@ -181,6 +181,18 @@ def test_a_thread_that_is_sent_again_from_the_cache_does_not_count_as_tokens(
     assert Spend.objects.get(scope=Scope.AGENT, window=Window.MONTH).tokens == 12_000
 
 
+def test_a_booking_past_the_limit_of_a_big_company_stays_cheap(
+    acme: Company, ada: Agent, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(30):
+        factories.agent(acme, f"Worker {number}")
+    limit(acme, acme, 100)
+    book(ada, "a", 100, now=NOVEMBER)
+    assert Hold.objects.filter(reason="company_budget").count() == 31
+    with django_assert_max_num_queries(30):
+        book(ada, "b", 100, now=NOVEMBER)
+
+
 # --- getting out of it -----------------------------------------------------------------------
 
 
