@@ -4,13 +4,12 @@ stands on the top floor: `paperclip/agent_api.py`."""
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
 from typing import Annotated
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from agents import agent_keys, shapes
 from agents.models import Agent, AgentKey
@@ -23,7 +22,7 @@ router = Router()
 class NewKey(wire.Body):
     name: Annotated[wire.Text, Field(min_length=1, max_length=120)]
     scopes: Annotated[list[Annotated[wire.Text, Field(max_length=40)]], Field(max_length=10)] = []
-    expires_at: datetime | None = None
+    expires_at: AwareDatetime | None = None
 
 
 def find(request: HttpRequest, ref: str, action: access.Action | None = "view") -> Agent:

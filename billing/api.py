@@ -7,19 +7,21 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from agents.adapters import base
-from agents.models import Agent, HeartbeatRun
-from billing import budgets, ledger, reports
-from billing.models import Budget, CostEvent, Scope, Window
+from agents.models import Agent, HeartbeatRun, Hold
+from billing import budgets, incidents, ledger, reports
+from billing.models import Budget, BudgetIncident, CostEvent, Scope, Window
 from companies import access, wire
+from companies.activity import Actor
 from companies.errors import Invalid, NotFound
 from companies.ids import new_id
-from companies.models import Goal, Project
+from companies.models import Company, Goal, Project
 from issues.api import find as find_issue
 from issues.models import Issue
 
@@ -47,7 +49,7 @@ class NewCost(wire.Body):
     reasoning_tokens: wire.Count = 0
     cost_cents: Annotated[Decimal, Field(ge=0, le=10**11)] | None = None
     cost_micros: wire.Count | None = None
-    occurred_at: datetime | None = None
+    occurred_at: AwareDatetime | None = None
 
 
 class BudgetWish(wire.Body):
@@ -61,6 +63,11 @@ class Policy(wire.Body):
     window_kind: Literal["calendar_month_utc", "lifetime"] = "calendar_month_utc"
     warn_percent: Annotated[int, Field(ge=1, le=100)] = 80
     hard_stop_enabled: bool = True
+
+
+class Resolution(wire.Body):
+    action: Literal["raise_budget_and_resume", "keep_paused"]
+    amount: Annotated[Decimal, Field(ge=0, le=10**11)] | None = None
 
 
 # --- reporting -------------------------------------------------------------------------------
@@ -83,8 +90,6 @@ def report_cost(request: HttpRequest, company: str, body: NewCost) -> HttpRespon
         (HeartbeatRun, run_id, "heartbeatRunId"),
     ):
         wire.one_of_company(model, found.id, value, field)
-    if body.occurred_at is not None and body.occurred_at.tzinfo is None:
-        raise Invalid("invalid", "occurredAt needs a time zone.", field="occurredAt")
     key = request.headers.get("Idempotency-Key") or str(new_id())
     booked = ledger.book(
         company_id=found.id,
@@ -220,6 +225,26 @@ def by_provider(request: HttpRequest, company: str) -> HttpResponse:
     )
 
 
+@router.get("/companies/{company}/costs/window-spend", summary="Today, this month, ever")
+def window_spend(request: HttpRequest, company: str) -> HttpResponse:
+    found, now = wire.company(request, company), timezone.now()
+    answer = []
+    for window in (Window.DAY, Window.MONTH, Window.LIFETIME):
+        spent = reports.window(
+            company_id=found.id, scope=Scope.COMPANY, scope_id=found.id, now=now, window=window
+        )
+        answer.append(
+            {
+                "window": window,
+                "costCents": wire.cents(spent.spent_micros),
+                "costMicros": spent.spent_micros,
+                "events": spent.events,
+                "unpricedEvents": spent.unpriced_events,
+            }
+        )
+    return wire.answer(answer)
+
+
 @router.get("/companies/{company}/costs/by-project", summary="This month by project")
 def by_project(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
@@ -260,8 +285,16 @@ def budget_overview(request: HttpRequest, company: str) -> HttpResponse:
         {
             "companyId": found.id,
             "policies": [_policy(limit) for limit in limits],
-            "activeIncidents": [],
-            "pausedAgentCount": sum(limit.state == "reached" for limit in limits),
+            "activeIncidents": [
+                _incident(row)
+                for row in BudgetIncident.objects.for_company(found.id)
+                .exclude(state=BudgetIncident.State.RESOLVED)
+                .select_related("budget")
+                .order_by("-created_at", "-id")[: wire.MAX_PAGE]
+            ],
+            "pausedAgentCount": Hold.objects.for_company(found.id)
+            .filter(reason__endswith="_budget")
+            .aggregate(count=Count("agent", distinct=True))["count"],
             "pausedProjectCount": 0,
             "pendingApprovalCount": 0,
         }
@@ -290,7 +323,14 @@ def set_policy(request: HttpRequest, company: str, body: Policy) -> HttpResponse
 @router.patch("/companies/{company}/budgets", summary="The company's month limit")
 def set_company_budget(request: HttpRequest, company: str, body: BudgetWish) -> HttpResponse:
     found = wire.company(request, company, "manage")
-    budget = _month_limit(request, found, Scope.COMPANY, found.id, body)
+    budget = set_month_limit(
+        company=found,
+        scope=Scope.COMPANY,
+        scope_id=found.id,
+        cents=body.budget_monthly_cents,
+        actor=wire.principal(request).actor,
+        now=timezone.now(),
+    )
     return wire.answer(_found_policy(found, budget))
 
 
@@ -302,24 +342,88 @@ def set_agent_budget(request: HttpRequest, agent: uuid.UUID, body: BudgetWish) -
     if found is None:
         raise NotFound("There is no such agent.")
     access.authorize(caller, "manage", found.company_id)
-    budget = _month_limit(request, found.company, Scope.AGENT, found.id, body)
+    budget = set_month_limit(
+        company=found.company,
+        scope=Scope.AGENT,
+        scope_id=found.id,
+        cents=body.budget_monthly_cents,
+        actor=caller.actor,
+        now=timezone.now(),
+    )
     return wire.answer(_found_policy(found.company, budget))
 
 
-def _month_limit(
-    request: HttpRequest, company: Any, scope: str, scope_id: uuid.UUID, body: BudgetWish
+@router.post(
+    "/companies/{company}/budget-incidents/{incident_id}/resolve",
+    summary="Raise the limit and go on, or wait for the next period",
+)
+def resolve_incident(
+    request: HttpRequest, company: str, incident_id: uuid.UUID, body: Resolution
+) -> HttpResponse:
+    """`amount` (in cents) with `raise_budget_and_resume`."""
+    found = wire.company(request, company, "manage")
+    rows = BudgetIncident.objects.for_company(found.id).select_related("budget")
+    incident = rows.filter(id=incident_id).first()
+    if incident is None:
+        raise NotFound("There is no such incident.")
+    actor, now = wire.principal(request).actor, timezone.now()
+    if body.action == "keep_paused":
+        incidents.keep_paused(incident=incident, actor=actor, now=now)
+    elif body.amount is None:
+        raise Invalid("amount_missing", "Name the new limit.", field="amount")
+    else:
+        budgets.raise_and_resume(
+            incident=incident, limit_micros=int(body.amount * 10_000), actor=actor, now=now
+        )
+    incident.refresh_from_db()
+    return wire.answer(_incident(incident))
+
+
+def _incident(row: BudgetIncident) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "companyId": row.company_id,
+        "policyId": row.budget_id,
+        "scopeType": row.budget.scope,
+        "scopeId": row.budget.scope_id,
+        "percent": row.percent,
+        "thresholdType": "hard_stop" if row.percent >= 100 else "warn",
+        "amountLimit": wire.cents(row.limit_micros),
+        "amountObserved": wire.cents(row.spent_micros),
+        "status": row.state,
+        "resolution": row.resolution or None,
+        "resolvedAt": row.decided_at,
+        "createdAt": row.created_at,
+    }
+
+
+def set_month_limit(
+    *,
+    company: Company,
+    scope: str,
+    scope_id: uuid.UUID,
+    cents: Decimal,
+    actor: Actor,
+    now: datetime,
 ) -> Budget:
+    """The month limit of one scope; what else was set for it stays as it is."""
+    known = Budget.objects.filter(scope=scope, scope_id=scope_id, window=Window.MONTH).first()
+    kept: dict[str, Any] = {}
+    if known is not None:
+        names = ("limit_tokens", "unpriced_calls", "warn_percent", "is_hard")
+        kept = {name: getattr(known, name) for name in names}
     return budgets.set_limit(
         company=company,
         scope=scope,
         scope_id=scope_id,
-        limit_micros=int(body.budget_monthly_cents * 10_000),
-        actor=wire.principal(request).actor,
-        now=timezone.now(),
+        limit_micros=int(cents * 10_000),
+        actor=actor,
+        now=now,
+        **kept,
     )
 
 
-def _found_policy(company: Any, budget: Budget) -> dict[str, Any]:
+def _found_policy(company: Company, budget: Budget) -> dict[str, Any]:
     limits = reports.limits(company=company, now=timezone.now())
     return next(_policy(limit) for limit in limits if limit.budget.pk == budget.pk)
 

@@ -11,7 +11,7 @@ from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from companies import access, goals, operator_keys, shapes, tenancy, wire
 from companies.errors import Invalid, NotFound
@@ -69,6 +69,7 @@ class ProjectChange(NewProject):
 
 class NewKey(wire.Body):
     name: Name
+    expires_at: AwareDatetime | None = None
 
 
 class Nothing(wire.Body):
@@ -325,7 +326,9 @@ def list_keys(request: HttpRequest) -> HttpResponse:
 @router.post("/board-api-keys", summary="A new key of one's own; shown this once")
 def create_key(request: HttpRequest, body: NewKey) -> HttpResponse:
     user = User.objects.get(id=wire.user_only(wire.principal(request)))
-    key, token = operator_keys.create(user=user, name=body.name, now=timezone.now())
+    key, token = operator_keys.create(
+        user=user, name=body.name, expires_at=body.expires_at, now=timezone.now()
+    )
     return wire.answer({**_key(key), "token": token}, 201)
 
 

@@ -20,7 +20,7 @@ from companies import shapes as company_shapes
 from companies.activity import Actor
 from companies.errors import Invalid, NotFound
 from companies.models import Activity, Company, Goal, Project, User
-from issues import board, inbox, marks, shapes, work
+from issues import board, deletion, inbox, marks, shapes, work
 from issues.document_models import Label
 from issues.models import Comment, Issue, Priority
 
@@ -233,6 +233,15 @@ def change_issue(request: HttpRequest, issue: str, body: IssueChange) -> HttpRes
         posted = Comment.objects.filter(issue=updated, created_at=now).order_by("-id").first()
         answer["comment"] = shapes.comment(posted) if posted else None
     return wire.answer(answer, version=updated.version)
+
+
+@router.delete("/issues/{issue}", summary="Delete an issue with its thread")
+def delete_issue(request: HttpRequest, issue: str) -> HttpResponse:
+    """409 while a run works on it. Runs, costs and activity stay."""
+    found = find(request, issue, "operate")
+    shape = shapes.written(found)
+    deletion.delete_issue(issue=found, actor=wire.principal(request).actor, now=timezone.now())
+    return wire.answer(shape)
 
 
 @router.post("/issues/{issue}/children", summary="A new issue below this one")

@@ -58,7 +58,7 @@ def put(
     wish = {
         "title": fields.text(title, "title", limit=300, line=True),
         "format": format,
-        "body": fields.text(body, "body", limit=BODY_CHARS),
+        "body": _as_written(body),
     }
     graph.lock_row(issue.id)  # one writer of an issue's documents at a time
     known = Document.objects.select_for_update(no_key=True).filter(issue=issue, key=key).first()
@@ -138,6 +138,12 @@ def unlock(*, document: Document, actor: Actor, now: datetime | None = None) -> 
     row.save(update_fields=["locked_at", "locked_by_user", "locked_by_agent"])
     _tell(row.issue, "issue.document_unlocked", {"key": row.key}, actor, now or timezone.now())
     return row
+
+
+def _as_written(body: str) -> str:
+    """Checked like all text, but kept to the last blank and line break."""
+    fields.text(body, "body", limit=BODY_CHARS)
+    return body
 
 
 def _create(

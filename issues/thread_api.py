@@ -13,7 +13,7 @@ from pydantic import Field
 
 from companies import access, wire
 from companies.errors import NotFound
-from issues import board, questions, shapes
+from issues import board, deletion, questions, shapes, suggestions
 from issues.api import Nothing, find
 from issues.models import Comment, Interaction
 
@@ -95,6 +95,19 @@ def get_comment(request: HttpRequest, issue: str, comment: uuid.UUID) -> HttpRes
     return wire.answer(shapes.comment(row))
 
 
+@router.delete("/issues/{issue}/comments/{comment}", summary="Take a comment back")
+def delete_comment(request: HttpRequest, issue: str, comment: uuid.UUID) -> HttpResponse:
+    """Its words go, its place in the thread stays. An agent takes back only its own."""
+    found = find(request, issue, None)
+    row = Comment.objects.select_related("issue").filter(issue=found, id=comment).first()
+    if row is None:
+        raise NotFound("There is no such comment.")
+    row = deletion.delete_comment(
+        comment=row, actor=wire.principal(request).actor, now=timezone.now()
+    )
+    return wire.answer(shapes.comment(row))
+
+
 # --- interactions ----------------------------------------------------------------------------
 
 
@@ -126,6 +139,7 @@ def create_interaction(request: HttpRequest, issue: str, body: NewInteraction) -
     found = find(request, issue, None)
     extra = {"title": body.title, "summary": body.summary}
     payload = {**{key: value for key, value in extra.items() if value}, **body.payload}
+    suggestions.check(kind=body.kind, payload=payload, issue=found)
     asked = questions.ask(
         issue=found,
         kind=body.kind,
@@ -181,6 +195,15 @@ def _answer(
 ) -> HttpResponse:
     row = _interaction(request, issue, interaction, "operate")
     given = body.model_dump(by_alias=True, exclude_unset=True) if body else {}
+    if outcome == "accepted":
+        row = suggestions.accept(
+            interaction=row,
+            response=given,
+            selected=body.selected_client_keys if body else None,
+            actor=wire.principal(request).actor,
+            now=timezone.now(),
+        )
+        return wire.answer(shapes.interaction(row))
     row = questions.answer(
         interaction=row,
         response=given,

@@ -16,7 +16,7 @@ from pydantic import Field
 from agents import roster, shapes, wakes
 from agents.api import find
 from agents.models import Agent, HeartbeatRun, Hold
-from billing import budgets
+from billing.api import set_month_limit
 from billing.models import Scope
 from companies import access, wire
 from companies.errors import Conflict, Forbidden
@@ -277,6 +277,14 @@ def clear_error(request: HttpRequest, agent: str, body: Nothing | None = None) -
     return _answer(row, caller)
 
 
+@router.post("/agents/{agent}/approve", summary="Let a hire that waits begin")
+def approve_agent(request: HttpRequest, agent: str, body: Nothing | None = None) -> HttpResponse:
+    caller = wire.principal(request)
+    row = find(request, agent, "operate")
+    roster.approve(agent=row, actor=caller.actor, now=timezone.now())
+    return _answer(row, caller)
+
+
 @router.post("/agents/{agent}/terminate", summary="Let an agent go, for good")
 def terminate_agent(request: HttpRequest, agent: str, body: Nothing | None = None) -> HttpResponse:
     caller = wire.principal(request)
@@ -392,11 +400,11 @@ def _limit(row: Agent, cents: Decimal | None, caller: access.Principal, now: dat
     """A budget in cents; 0 means none, as the contract has it."""
     if not cents:
         return
-    budgets.set_limit(
+    set_month_limit(
         company=row.company,
         scope=Scope.AGENT,
         scope_id=row.pk,
-        limit_micros=int(cents * 10_000),
+        cents=cents,
         actor=caller.actor,
         now=now,
     )

@@ -142,6 +142,12 @@ def _config(stored: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@router.get("/agents/{agent}/configuration", summary="How an agent is set up")
+def get_configuration(request: HttpRequest, agent: str) -> HttpResponse:
+    found = find(request, agent, "operate")
+    return wire.answer(_summary(found), version=found.version)
+
+
 @router.get("/companies/{company}/agent-configurations", summary="How all agents are set up")
 def list_configurations(
     request: HttpRequest,
@@ -155,20 +161,21 @@ def list_configurations(
         request,
         rows,
         keys=("created_at", "id"),
-        shape=lambda page: [
-            {
-                "id": row.id,
-                "companyId": row.company_id,
-                "urlKey": row.slug,
-                "status": row.status,
-                **_config(revisions.snapshot(row)),
-                "updatedAt": row.updated_at,
-            }
-            for row in page
-        ],
+        shape=lambda page: [_summary(row) for row in page],
         limit=limit,
         cursor=cursor,
     )
+
+
+def _summary(row: Agent) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "companyId": row.company_id,
+        "urlKey": row.slug,
+        "status": row.status,
+        **_config(revisions.snapshot(row)),
+        "updatedAt": row.updated_at,
+    }
 
 
 # --- state -----------------------------------------------------------------------------------

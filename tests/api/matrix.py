@@ -131,6 +131,8 @@ MATRIX: dict[str, Row] = {
     "POST /agents/{agent}/pause": operators_write(f"{A}/pause"),
     "POST /agents/{agent}/resume": operators_write(f"{A}/resume"),
     "POST /agents/{agent}/clear-error": operators_write(f"{A}/clear-error"),
+    # Ada waits for no approval: 409 for all who may
+    "POST /agents/{agent}/approve": operators_write(f"{A}/approve", ok=409),
     "POST /agents/{agent}/terminate": owners_write(f"{A}/terminate"),
     "POST /agents/{agent}/wakeup": all_but_viewers(f"{A}/wakeup", {}, 202),
     "POST /agents/{agent}/heartbeat/invoke": all_but_viewers(f"{A}/heartbeat/invoke", {}, 202),
@@ -153,6 +155,7 @@ MATRIX: dict[str, Row] = {
     "POST /agents/{agent}/config-revisions/{revision_id}/rollback": operators_write(
         A + "/config-revisions/{set_up}/rollback"
     ),
+    "GET /agents/{agent}/configuration": operators_write(f"{A}/configuration"),
     "GET /agents/{agent}/runtime-state": everyone_reads(f"{A}/runtime-state"),
     "GET /companies/{company}/agent-configurations": operators_write(f"{C}/agent-configurations"),
     "GET /companies/{company}/adapters": everyone_reads(f"{C}/adapters"),
@@ -180,6 +183,8 @@ MATRIX: dict[str, Row] = {
     "GET /companies/{company}/issues/count": everyone_reads(f"{C}/issues/count"),
     "GET /issues/{issue}": everyone_reads(ISSUE),
     "PATCH /issues/{issue}": all_but_viewers(ISSUE, {"title": "Newer"}),
+    # Ada's run works on it: 409 for all who may
+    "DELETE /issues/{issue}": operators_write(ISSUE, ok=409),
     "GET /issues/{issue}/children": everyone_reads(f"{ISSUE}/children"),
     "POST /issues/{issue}/children": all_but_viewers(f"{ISSUE}/children", {"title": "Child"}, 201),
     "GET /issues/{issue}/heartbeat-context": everyone_reads(f"{ISSUE}/heartbeat-context"),
@@ -195,6 +200,8 @@ MATRIX: dict[str, Row] = {
     "GET /issues/{issue}/comments": everyone_reads(f"{ISSUE}/comments"),
     "POST /issues/{issue}/comments": all_but_viewers(f"{ISSUE}/comments", {"body": "Hi"}, 201),
     "GET /issues/{issue}/comments/{comment}": everyone_reads(ISSUE + "/comments/{comment}"),
+    # agents take back only their own words
+    "DELETE /issues/{issue}/comments/{comment}": operators_write(ISSUE + "/comments/{comment}"),
     "GET /issues/{issue}/interactions": everyone_reads(f"{ISSUE}/interactions"),
     "POST /issues/{issue}/interactions": all_but_viewers(f"{ISSUE}/interactions", QUESTION, 201),
     "POST /issues/{issue}/interactions/{interaction}/accept": operators_write(
@@ -264,6 +271,10 @@ MATRIX: dict[str, Row] = {
     "GET /companies/{company}/costs/by-agent": everyone_reads(f"{C}/costs/by-agent"),
     "GET /companies/{company}/costs/by-agent-model": everyone_reads(f"{C}/costs/by-agent-model"),
     "GET /companies/{company}/costs/by-provider": everyone_reads(f"{C}/costs/by-provider"),
+    "GET /companies/{company}/costs/window-spend": everyone_reads(f"{C}/costs/window-spend"),
+    "POST /companies/{company}/budget-incidents/{incident_id}/resolve": owners_write(
+        C + "/budget-incidents/{incident}/resolve", {"action": "keep_paused"}
+    ),
     "GET /companies/{company}/costs/by-project": everyone_reads(f"{C}/costs/by-project"),
     "GET /companies/{company}/budgets/overview": everyone_reads(f"{C}/budgets/overview"),
     "POST /companies/{company}/budgets/policies": owners_write(

@@ -15,6 +15,8 @@ from django.utils import timezone
 
 from agents import roster
 from agents.models import Agent, AgentKey, AgentRevision, HeartbeatRun
+from billing import budgets
+from billing.models import BudgetIncident
 from companies import cli_login
 from companies.activity import Actor
 from companies.models import Company, OperatorKey, User
@@ -58,7 +60,15 @@ def story(
     label = marks.create_label(company=acme, name="old", color="#cc0000", actor=by, now=now)
     roster.update(agent=ada, changes={"title": "Chief"}, actor=by, now=now)
     login = cli_login.ask(command="", client_name="cli", address="", now=timezone.now())
+    budget = budgets.set_limit(
+        company=acme, scope="agent", scope_id=ada.id, limit_micros=1_000_000, actor=by, now=now
+    )
+    incident = BudgetIncident.objects.create(
+        company=acme, budget=budget, period_start=now.date(), percent=100,
+        spent_micros=1, limit_micros=1_000_000, created_at=now,
+    )  # fmt: skip
     return {
+        "incident": str(incident.id),
         "login": str(login.login.id),
         "secret": login.secret,
         "set_up": str(AgentRevision.objects.get(agent=ada).id),
