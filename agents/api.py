@@ -53,7 +53,11 @@ def list_keys(request: HttpRequest, agent: str) -> HttpResponse:
     return wire.answer([shapes.key(row) for row in rows])
 
 
-@router.post("/agents/{agent}/keys", summary="A new key; its token is shown this once")
+@router.post(
+    "/agents/{agent}/keys",
+    response={201: wire.Answer},
+    summary="A new key; its token is shown this once",
+)
 def create_key(request: HttpRequest, agent: str, body: NewKey) -> HttpResponse:
     found = find(request, agent, "manage")
     key, token = agent_keys.create(

@@ -73,7 +73,11 @@ class Resolution(wire.Body):
 # --- reporting -------------------------------------------------------------------------------
 
 
-@router.post("/companies/{company}/cost-events", summary="Report what a call cost")
+@router.post(
+    "/companies/{company}/cost-events",
+    response={201: wire.Answer},
+    summary="Report what a call cost",
+)
 def report_cost(request: HttpRequest, company: str, body: NewCost) -> HttpResponse:
     """Without a cost it is computed from the price lists; without a price it stays unpriced,
     never 0. An `Idempotency-Key` makes a repetition harmless."""

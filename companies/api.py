@@ -93,7 +93,7 @@ def list_companies(
     )
 
 
-@router.post("/companies", summary="A new company; the caller owns it")
+@router.post("/companies", response={201: wire.Answer}, summary="A new company; the caller owns it")
 def create_company(request: HttpRequest, body: NewCompany) -> HttpResponse:
     caller = wire.principal(request)
     user_id = wire.user_only(caller)
@@ -212,7 +212,7 @@ def list_goals(
     return _list(request, Goal.objects.for_company(found.id), shapes.goal, limit, cursor)
 
 
-@router.post("/companies/{company}/goals", summary="A new goal")
+@router.post("/companies/{company}/goals", response={201: wire.Answer}, summary="A new goal")
 def create_goal(request: HttpRequest, company: str, body: NewGoal) -> HttpResponse:
     found = wire.company(request, company, "operate")
     fields = _present(_goal_fields(found.id, body.given()))
@@ -262,7 +262,7 @@ def list_projects(
     return _list(request, rows, shapes.project, limit, cursor)
 
 
-@router.post("/companies/{company}/projects", summary="A new project")
+@router.post("/companies/{company}/projects", response={201: wire.Answer}, summary="A new project")
 def create_project(request: HttpRequest, company: str, body: NewProject) -> HttpResponse:
     found = wire.company(request, company, "operate")
     fields = _present(_project_fields(found.id, body.given()))
@@ -323,7 +323,11 @@ def list_keys(request: HttpRequest) -> HttpResponse:
     return wire.answer([_key(row) for row in rows.order_by("-created_at", "-id")[:100]])
 
 
-@router.post("/board-api-keys", summary="A new key of one's own; shown this once")
+@router.post(
+    "/board-api-keys",
+    response={201: wire.Answer},
+    summary="A new key of one's own; shown this once",
+)
 def create_key(request: HttpRequest, body: NewKey) -> HttpResponse:
     user = User.objects.get(id=wire.user_only(wire.principal(request)))
     key, token = operator_keys.create(

@@ -194,6 +194,13 @@ def if_match(request: HttpRequest) -> int | None:
     return int(digits)
 
 
+class Answer(BaseModel):
+    """The entity, as the recorded examples in docs/api.md show it. Written without this model:
+    it only tells the machine-readable description that an object comes back."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 # --- what goes out ---------------------------------------------------------------------------
 
 

@@ -189,7 +189,7 @@ def inbox_lite(request: HttpRequest) -> HttpResponse:
 # --- one issue -------------------------------------------------------------------------------
 
 
-@router.post("/companies/{company}/issues", summary="A new issue")
+@router.post("/companies/{company}/issues", response={201: wire.Answer}, summary="A new issue")
 def create_issue(request: HttpRequest, company: str, body: NewIssue) -> HttpResponse:
     """Assigned to an agent and to do, it wakes the agent."""
     found = wire.company(request, company, None)
@@ -244,7 +244,9 @@ def delete_issue(request: HttpRequest, issue: str) -> HttpResponse:
     return wire.answer(shape)
 
 
-@router.post("/issues/{issue}/children", summary="A new issue below this one")
+@router.post(
+    "/issues/{issue}/children", response={201: wire.Answer}, summary="A new issue below this one"
+)
 def create_child(request: HttpRequest, issue: str, body: NewChild) -> HttpResponse:
     parent = find(request, issue, None)
     made = _create(request, parent.company, body, parent=parent)

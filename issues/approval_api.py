@@ -71,7 +71,9 @@ def list_approvals(
     )
 
 
-@router.post("/companies/{company}/approvals", summary="Ask for an approval")
+@router.post(
+    "/companies/{company}/approvals", response={201: wire.Answer}, summary="Ask for an approval"
+)
 def create_approval(request: HttpRequest, company: str, body: NewApproval) -> HttpResponse:
     """An agent asks in its own name; the outcome wakes it."""
     found = wire.company(request, company, None)
@@ -109,7 +111,11 @@ def list_approval_comments(request: HttpRequest, approval_id: uuid.UUID) -> Http
     return wire.answer([more_shapes.approval_comment(row) for row in rows[: wire.MAX_PAGE]])
 
 
-@router.post("/approvals/{approval_id}/comments", summary="Say something about it")
+@router.post(
+    "/approvals/{approval_id}/comments",
+    response={201: wire.Answer},
+    summary="Say something about it",
+)
 def comment_on_approval(
     request: HttpRequest, approval_id: uuid.UUID, body: NewComment
 ) -> HttpResponse:
@@ -165,7 +171,11 @@ def list_issue_approvals(request: HttpRequest, issue: str) -> HttpResponse:
     return wire.answer([more_shapes.approval(row) for row in rows[: wire.MAX_PAGE]])
 
 
-@router.post("/issues/{issue}/approvals", summary="Say that an approval is about this issue")
+@router.post(
+    "/issues/{issue}/approvals",
+    response={201: wire.Answer},
+    summary="Say that an approval is about this issue",
+)
 def link_approval(request: HttpRequest, issue: str, body: Link) -> HttpResponse:
     found = find_issue(request, issue, None)
     approval = wire.one_of_company(Approval, found.company_id, body.approval_id, "approvalId")

@@ -67,7 +67,11 @@ def get_document(request: HttpRequest, issue: str, key: str) -> HttpResponse:
     return wire.answer(shapes.documents([row])[0], version=row.revision)
 
 
-@router.put("/issues/{issue}/documents/{key}", summary="Write a document")
+@router.put(
+    "/issues/{issue}/documents/{key}",
+    response={200: wire.Answer, 201: wire.Answer},
+    summary="Write a document",
+)
 def put_document(request: HttpRequest, issue: str, key: str, body: DocumentBody) -> HttpResponse:
     """With `baseRevisionId` a write over somebody else's is a 409."""
     found = find(request, issue, None)
@@ -156,7 +160,11 @@ def list_products(request: HttpRequest, issue: str) -> HttpResponse:
     return wire.answer([shapes.product(row) for row in rows])
 
 
-@router.post("/issues/{issue}/work-products", summary="Note a result that lives elsewhere")
+@router.post(
+    "/issues/{issue}/work-products",
+    response={201: wire.Answer},
+    summary="Note a result that lives elsewhere",
+)
 def add_product(request: HttpRequest, issue: str, body: NewProduct) -> HttpResponse:
     found = find(request, issue, None)
     row = marks.add_product(
@@ -201,7 +209,7 @@ def list_labels(request: HttpRequest, company: str) -> HttpResponse:
     return wire.answer([shapes.label(row) for row in Label.objects.for_company(found.id)])
 
 
-@router.post("/companies/{company}/labels", summary="A new label")
+@router.post("/companies/{company}/labels", response={201: wire.Answer}, summary="A new label")
 def create_label(request: HttpRequest, company: str, body: NewLabel) -> HttpResponse:
     found = wire.company(request, company, None)
     label = marks.create_label(

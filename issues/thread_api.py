@@ -72,7 +72,7 @@ def list_comments(
     )
 
 
-@router.post("/issues/{issue}/comments", summary="Say something")
+@router.post("/issues/{issue}/comments", response={201: wire.Answer}, summary="Say something")
 def create_comment(request: HttpRequest, issue: str, body: NewComment) -> HttpResponse:
     """Wakes the assignee and every agent that the text calls by `@name`, never the author."""
     found = find(request, issue, None)
@@ -133,7 +133,7 @@ def list_interactions(
     )
 
 
-@router.post("/issues/{issue}/interactions", summary="Ask people")
+@router.post("/issues/{issue}/interactions", response={201: wire.Answer}, summary="Ask people")
 def create_interaction(request: HttpRequest, issue: str, body: NewInteraction) -> HttpResponse:
     """The issue waits in review until they answer; the answer wakes the asker."""
     found = find(request, issue, None)

@@ -160,12 +160,16 @@ def get_org(request: HttpRequest, company: str) -> HttpResponse:
 # --- changing --------------------------------------------------------------------------------
 
 
-@router.post("/companies/{company}/agents", summary="Hire an agent")
+@router.post("/companies/{company}/agents", response={201: wire.Answer}, summary="Hire an agent")
 def create_agent(request: HttpRequest, company: str, body: NewAgent) -> HttpResponse:
     return wire.answer(_hire(request, company, body), 201)
 
 
-@router.post("/companies/{company}/agent-hires", summary="Hire, or ask to hire, an agent")
+@router.post(
+    "/companies/{company}/agent-hires",
+    response={201: wire.Answer},
+    summary="Hire, or ask to hire, an agent",
+)
 def hire_agent(request: HttpRequest, company: str, body: NewAgent) -> HttpResponse:
     """A person hires at once. An agent that may hire asks: its agent waits for approval."""
     caller = wire.principal(request)
@@ -296,13 +300,17 @@ def terminate_agent(request: HttpRequest, agent: str, body: Nothing | None = Non
 # --- waking ----------------------------------------------------------------------------------
 
 
-@router.post("/agents/{agent}/wakeup", summary="Ask for a heartbeat")
+@router.post("/agents/{agent}/wakeup", response={202: wire.Answer}, summary="Ask for a heartbeat")
 def wake_agent(request: HttpRequest, agent: str, body: Wakeup) -> HttpResponse:
     """Answers with the run that is queued now. A second wish folds into the queued run."""
     return wire.answer(_wake(request, agent, body), 202)
 
 
-@router.post("/agents/{agent}/heartbeat/invoke", summary="Ask for a heartbeat, now")
+@router.post(
+    "/agents/{agent}/heartbeat/invoke",
+    response={202: wire.Answer},
+    summary="Ask for a heartbeat, now",
+)
 def invoke_heartbeat(
     request: HttpRequest,
     agent: str,

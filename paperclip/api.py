@@ -18,6 +18,7 @@ from django.urls import URLPattern, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
+from ninja.openapi.schema import OpenAPISchema
 from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 
@@ -33,7 +34,7 @@ from issues.api import router as issues
 from issues.approval_api import router as approvals
 from issues.document_api import router as documents
 from issues.thread_api import router as threads
-from paperclip import callers
+from paperclip import callers, description
 from paperclip.agent_api import router as agents
 from paperclip.agent_config_api import router as agent_configs
 from paperclip.callback_api import router as callbacks
@@ -74,10 +75,21 @@ def once(operation: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     return carried_out
 
 
-api = NinjaAPI(
+class DescribedApi(NinjaAPI):
+    """Says in its description what holds for every operation: errors, repetition, versions."""
+
+    def get_openapi_schema(
+        self, *, path_prefix: str | None = None, path_params: dict[str, Any] | None = None
+    ) -> OpenAPISchema:
+        schema = super().get_openapi_schema(path_prefix=path_prefix, path_params=path_params)
+        return description.complete(schema)
+
+
+api = DescribedApi(
     title="Paperclip",
     version="1.0.0",
-    description="A control plane for teams of AI agents.",
+    description="A control plane for teams of AI agents. See docs/api.md.",
+    docs=description.Page(),
     auth=callers.ALL,
     renderer=Orjson(),
     parser=StrictJson(),
