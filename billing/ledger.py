@@ -217,7 +217,7 @@ def _write(
         settled = reservations.Settled()
         over_run = False
         if event.run_id is not None:
-            over_run = _add_to_run(event)
+            over_run = _add_to_run(event, now)
             settled = reservations.settle(
                 run_id=event.run_id,
                 cost_micros=event.cost_micros,
@@ -279,15 +279,17 @@ UPDATE agents_heartbeatrun
        output_tokens = output_tokens + %s, cost_micros = cost_micros + %s,
        unpriced_calls = unpriced_calls + %s
  WHERE id = %s AND company_id = %s
-RETURNING cost_micros >= (SELECT MIN(limit_micros) FROM billing_budget
-                           WHERE "window" = 'run' AND is_hard AND scope_id = ANY(%s))
+RETURNING created_at, cost_micros >= (
+    SELECT MIN(limit_micros) FROM billing_budget
+     WHERE "window" = 'run' AND is_hard AND scope_id = ANY(%s))
 """
 
 
-def _add_to_run(event: CostEvent) -> bool:
+def _add_to_run(event: CostEvent, now: datetime) -> bool:
     """The run's own totals, without its fence: a receipt counts whoever holds the lease.
 
-    True when the run has reached the limit of one run.
+    True when the run has reached the limit of one run. Raises Refusal for a run of so long ago
+    that the keys of its receipts are forgotten and a repeat would not be known as one.
     """
     scopes = [event.agent_id, event.company_id]
     scopes += [event.project_id] if event.project_id else []
@@ -306,8 +308,17 @@ def _add_to_run(event: CostEvent) -> bool:
             ],
         )
         row = cursor.fetchone()
+    if row is None:
+        return False
+    created_at, reached = row
+    if created_at < now - OLDEST and event.reverses_id is None:
+        raise Refusal(
+            "occurred_at_out_of_range",
+            f"This run is more than {OLDEST.days} days old; correct one of its costs instead.",
+            field="runId",
+        )
     live.publish(event.company_id, "run", event.run_id)
-    return bool(row and row[0])
+    return bool(reached)
 
 
 # --- reading the receipt -----------------------------------------------------------------------

@@ -176,6 +176,15 @@ def test_a_late_receipt_counts_in_the_month_in_which_it_was_spent(ada: Agent) ->
     assert [str(month.period_start) for month in months] == ["2026-10-01"]
 
 
+def test_a_receipt_of_a_run_of_long_ago_is_refused(ada: Agent, now: datetime) -> None:
+    """Its key would be forgotten, and a repeat of it would count again."""
+    run = factories.run(ada, status="failed", now=now - timedelta(days=36))
+    with pytest.raises(Refusal, match="35 days old"):
+        book(ada, ledger.run_key(run.id, 1), 30, run_id=run.id, now=now)
+    run.refresh_from_db()
+    assert run.cost_micros == 0
+
+
 def test_the_ledger_cannot_be_changed(ada: Agent) -> None:
     booked = book(ada, "k")
     events = CostEvent.objects.filter(id=booked.event_id)
