@@ -44,6 +44,9 @@ SELECT (SELECT count(*) FROM issues_interaction
          WHERE company_id = %(company)s AND status = 'active' AND error_code <> ''),
        (SELECT count(*) FROM agents_hold
          WHERE company_id = %(company)s AND reason <> 'operator'),
+       (SELECT count(*) FROM agents_providerconnection
+         WHERE company_id = %(company)s AND breaker = 'open' AND open_until IS NULL
+           AND disabled_at IS NULL),
        (SELECT count(*) FROM agents_heartbeatrun
          WHERE company_id = %(company)s AND status = 'running'),
        (SELECT count(*) FROM agents_heartbeatrun
@@ -55,12 +58,13 @@ def badges(company: Company) -> dict[str, int]:
     """What the frame counts, in one statement over partial indexes."""
     with connection.cursor() as cursor:
         cursor.execute(_BADGES, {"company": company.id})
-        asked, reviews, failing, held, running, queued = cursor.fetchone()
+        asked, reviews, failing, held, cut_off, running, queued = cursor.fetchone()
+    faults = failing + held + cut_off
     return {
-        "needs_you": asked + reviews + failing + held,
+        "needs_you": asked + reviews + faults,
         "questions": asked,
         "reviews": reviews,
-        "faults": failing + held,
+        "faults": faults,
         "running": running,
         "queued": queued,
     }

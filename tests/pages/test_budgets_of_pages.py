@@ -62,6 +62,7 @@ PAGES = (
     "activity/",
     "goals/",
     "settings/",
+    "settings/connections/",
 )
 
 

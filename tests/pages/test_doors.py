@@ -47,6 +47,7 @@ def addresses(scene: Scene) -> list[str]:
         "activity/?actor=user&noun=issue",
         "goals/",
         "settings/",
+        "settings/connections/",
     ]
 
 
@@ -152,7 +153,12 @@ def test_a_stranger_cannot_act(oscars: Client, scene: Scene) -> None:
 
 def test_an_operator_does_not_manage(otto, sign_in, scene: Scene) -> None:  # type: ignore[no-untyped-def]
     browser = sign_in(otto)
-    for path in ("costs/budgets", "settings/members", "settings/secrets", "agents/ada/terminate"):
+    for path in (
+        "costs/budgets",
+        "settings/members",
+        "settings/secrets",
+        "agents/ada/terminate",
+    ):
         assert browser.post(f"/c/ACM/{path}").status_code == 403, path
 
 
