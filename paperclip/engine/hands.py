@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+import psycopg
 from django.db import InterfaceError, OperationalError, connections
 
 P = ParamSpec("P")
@@ -36,7 +37,7 @@ def about(seconds: float) -> float:
 def traceback_of(error: BaseException) -> BaseException | None:
     """For a log line: the traceback is worth its lines only when it is not the database being
     away."""
-    return None if isinstance(error, PASSING) else error
+    return None if isinstance(error, (*PASSING, psycopg.OperationalError, OSError)) else error
 
 
 class Hands:

@@ -75,7 +75,8 @@ async def serve(
                     ending = await shift.work()
                     failures = 0
                 except Exception as error:
-                    log.warning("no shift: %s", str(error).strip(), exc_info=traceback_of(error))
+                    if failures == 0:  # said once, however long the database is away
+                        log.warning("no shift: %s", error, exc_info=traceback_of(error))
                     ending = FENCED
                     failures += 1
                 if ending != SURPLUS:
