@@ -62,6 +62,7 @@ class IssueChange(Written):
     status: Status | None = None
     blocked_reason: Annotated[wire.Text, Field(max_length=500)] | None = None
     comment: wire.Prose | None = None
+    resume: bool = False
 
 
 class NewChild(NewIssue):
@@ -112,6 +113,7 @@ def list_issues(
     projectId: uuid.UUID | None = None,
     goalId: uuid.UUID | None = None,
     parentId: uuid.UUID | None = None,
+    labelId: uuid.UUID | None = None,
     q: Annotated[wire.Text, Field(max_length=200)] = "",
     archived: bool = False,
     sort: Literal["created", "updated", "priority"] = "created",
@@ -130,6 +132,7 @@ def list_issues(
         "project_id": projectId,
         "goal_id": goalId,
         "parent_id": parentId,
+        "labelled__label_id": labelId,
     }
     rows = _filtered(found, status, priority, q, archived)
     rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
@@ -205,11 +208,14 @@ def get_issue(request: HttpRequest, issue: str) -> HttpResponse:
 
 @router.patch("/issues/{issue}", summary="Change an issue, with a comment if wanted")
 def change_issue(request: HttpRequest, issue: str, body: IssueChange) -> HttpResponse:
-    """All or nothing. With `If-Match` a change of somebody else in between is a 409."""
+    """All or nothing. With `If-Match` a change of somebody else in between is a 409. `resume`
+    puts a closed issue back on to do; say why in the comment."""
     found = find(request, issue, None)
     given = body.given()
     comment = given.pop("comment", None)
     label_ids = given.pop("label_ids", None)
+    if given.pop("resume", False) and found.status in Issue.CLOSED:
+        given.setdefault("status", Issue.Status.TODO)
     actor, now = wire.principal(request).actor, timezone.now()
     before = {"status": found.status, "version": found.version}
     with transaction.atomic():

@@ -21,7 +21,7 @@ from issues import consequences, fields, graph
 from issues.document_models import Document, DocumentRevision
 from issues.models import Issue
 
-BODY_CHARS = 500_000
+BODY_CHARS = 524_288
 KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 MAX_DOCUMENTS = 100
 

@@ -24,6 +24,7 @@ Kind = Literal["ask_user_questions", "request_confirmation", "suggest_tasks"]
 class NewComment(wire.Body):
     body: Annotated[wire.Text, Field(min_length=1, max_length=100_000)]
     reopen: bool = False
+    resume: bool = False  # what other clients call it
 
 
 class NewInteraction(wire.Body):
@@ -79,7 +80,7 @@ def create_comment(request: HttpRequest, issue: str, body: NewComment) -> HttpRe
     posted = board.comment(
         issue=found,
         body=body.body,
-        reopen=body.reopen,
+        reopen=body.reopen or body.resume,
         actor=wire.principal(request).actor,
         now=timezone.now(),
     )

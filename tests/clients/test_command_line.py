@@ -279,7 +279,7 @@ def _tokens(olga: Client, story: dict[str, str]) -> None:
     scope = ("-C", story["company"], "--agent", story["bo"])
     key = olga.works("token agent create", "token", "agent", "create", *scope, "--name", "k")
     assert "pcp_" in json.dumps(key)
-    (known,) = olga.works("token agent list", "token", "agent", "list", *scope)
+    (known,) = olga.works("token agent list", "token", "agent", "list", *scope)["keys"]
     olga.works("token agent revoke", "token", "agent", "revoke", known["id"], *scope)
     made = olga.works("token board create", "token", "board", "create", "--name", "second")
     assert "pcb_" in json.dumps(made)
