@@ -26,7 +26,14 @@ VERBS = {
     "agent.hired": "hired",
     "agent.held": "held",
     "agent.hold_lifted": "released",
-    "run.cancel_requested": "stopped a run of",
+    "issue.checked_out": "took up",
+    "run.succeeded": "finished a",
+    "run.failed": "failed in a",
+    "run.timed_out": "ran out of time in a",
+    "run.cancelled": "was stopped in a",
+    "run.lost": "lost a",
+    "run.unknown": "ended with unknown effects in a",
+    "run.cancel_requested": "asked to stop a",
     "secret.put": "stored the secret",
 }
 
