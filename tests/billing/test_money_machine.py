@@ -91,16 +91,21 @@ class Money(RuleBasedStateMachine):
             for window in totals.WINDOWS
         ]
 
-    def kept(self) -> Counter[tuple[Any, ...]]:
+    def kept(self, *, swept: bool = False) -> Counter[tuple[Any, ...]]:
+        """What is kept aside; `swept`: without what runs that are over have left."""
         kept: Counter[tuple[Any, ...]] = Counter()
         for grant in self.grants:
-            if grant.state in ("held", "unknown"):
+            if grant.state in ("held", "unknown") and not (swept and self.is_over(grant)):
                 for key in self.keys(grant.agent, grant.project, grant.at):
                     kept[key] += grant.amount
         return kept
 
+    def is_over(self, grant: Grant) -> bool:
+        lost = grant.run.status == "lost" and self.now - grant.at > timedelta(hours=24)
+        return grant.run.status == "failed" or lost
+
     def fits(self, agent: int, project: int | None, amount: int) -> bool:
-        kept = self.kept()
+        kept = self.kept(swept=amount > 0)  # a call that does not fit looks for such room first
         for key in self.keys(agent, project, self.now):
             limit = self.limits.get(key[:2])
             if limit is not None and (
