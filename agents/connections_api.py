@@ -64,7 +64,9 @@ def list_connections(
     )
 
 
-@router.post("/companies/{company}/connections", summary="A new connection")
+@router.post(
+    "/companies/{company}/connections", response={201: wire.Answer}, summary="A new connection"
+)
 def create_connection(request: HttpRequest, company: str, body: NewConnection) -> HttpResponse:
     found = wire.company(request, company, "manage")
     given = body.given()

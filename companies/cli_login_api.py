@@ -34,7 +34,12 @@ class Nothing(wire.Body):
     """A body that says nothing; clients send `{}`."""
 
 
-@router.post("/cli-auth/challenges", auth=None, summary="A client asks to be let in")
+@router.post(
+    "/cli-auth/challenges",
+    auth=None,
+    response={201: wire.Answer},
+    summary="A client asks to be let in",
+)
 def ask(request: HttpRequest, body: Ask) -> HttpResponse:
     """The key in the answer is worth nothing until a signed-in person has approved."""
     _limit(request, "ask", ASKS_A_MINUTE)

@@ -23,6 +23,9 @@ class IssueCounter(models.Model):
     )
     last_number = models.PositiveIntegerField(default=0)
 
+    def __str__(self) -> str:
+        return f"{self.company_id} {self.last_number}"
+
 
 class Priority(models.IntegerChoices):
     CRITICAL = 0, "critical"
@@ -155,6 +158,9 @@ class Blocker(models.Model):
             ),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.issue_id} waits for {self.blocking_id}"
+
 
 class Comment(models.Model):
     """One entry of an issue's thread, by a person, an agent or the system (no author)."""
@@ -211,6 +217,9 @@ class Checkout(models.Model):
             )
         ]
 
+    def __str__(self) -> str:
+        return f"{self.issue_id} by {self.agent_id}"
+
 
 class Interaction(models.Model):
     """Something an agent asks of people in a thread; the issue waits for the answer."""
@@ -258,6 +267,9 @@ class Interaction(models.Model):
             ),
             models.Index(fields=["issue", "created_at"], name="interaction_by_issue"),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.status}"
 
 
 # Django finds models by this module; the nouns that hang on an issue have files of their own.

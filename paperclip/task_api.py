@@ -33,7 +33,9 @@ class Task(wire.Body):
     title: Annotated[wire.Text, Field(min_length=1, max_length=300)] | None = None
 
 
-@router.post("/agent-tasks", summary="Give an agent a task and watch it")
+@router.post(
+    "/agent-tasks", response={202: wire.Answer}, summary="Give an agent a task and watch it"
+)
 def create_task(request: HttpRequest, body: Task) -> HttpResponse:
     """Creates an issue for the agent and wakes it, or does nothing at all. Answers 202 with the
     addresses of issue, run and stream."""
