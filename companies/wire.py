@@ -238,10 +238,16 @@ def dumps(value: Any) -> bytes:
 
 def answer(value: Any, status: int = 200, *, version: int | None = None) -> HttpResponse:
     """A JSON response; `version` becomes its ETag, for If-Match."""
-    response = HttpResponse(dumps(value), content_type="application/json", status=status)
-    response["Cache-Control"] = "no-store"
+    response = written(dumps(value), status)
     if version is not None:
         response["ETag"] = f'"{version}"'
+    return response
+
+
+def written(body: bytes, status: int = 200) -> HttpResponse:
+    """A response of JSON that is written already."""
+    response = HttpResponse(body, content_type="application/json", status=status)
+    response["Cache-Control"] = "no-store"
     return response
 
 
@@ -269,20 +275,24 @@ def page(
     `keys` are the fields to order by (with `-` for descending, all in one direction), the last
     one unique; rows are dictionaries or objects. `shape` turns the page's rows into answers.
     """
-    rows = rows.order_by(*keys)
-    if cursor:
-        rows = rows.filter(_after(rows.model, keys, cursor))
-    found = list(rows[: limit + 1])
+    found = list(from_cursor(rows, keys, cursor)[: limit + 1])
     more = len(found) > limit
     found = found[:limit]
     response = answer(list(shape(found)))
     if more:
-        _link(request, response, _cursor(found[-1], keys))
+        link_next(request, response, found[-1], keys)
     return response
 
 
-def _link(request: HttpRequest, response: HttpResponse, cursor: str) -> None:
-    query = request.GET.copy()
+def from_cursor(rows: QuerySet[Any], keys: Sequence[str], cursor: str | None) -> QuerySet[Any]:
+    """The rows behind a cursor, in the order of `keys`. Raises Invalid for a foreign cursor."""
+    rows = rows.order_by(*keys)
+    return rows.filter(_after(rows.model, keys, cursor)) if cursor else rows
+
+
+def link_next(request: HttpRequest, response: HttpResponse, last: Any, keys: Sequence[str]) -> None:
+    """Say where the page after the row `last` is."""
+    query, cursor = request.GET.copy(), _cursor(last, keys)
     query["cursor"] = cursor
     response["Link"] = f'<{request.path}?{query.urlencode()}>; rel="next"'
     response["X-Next-Cursor"] = cursor

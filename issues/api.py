@@ -20,7 +20,7 @@ from companies import shapes as company_shapes
 from companies.activity import Actor
 from companies.errors import Invalid, NotFound
 from companies.models import Activity, Company, Goal, Project, User
-from issues import board, deletion, inbox, marks, shapes, work
+from issues import board, deletion, inbox, listed, marks, shapes, work
 from issues.document_models import Label
 from issues.models import Comment, Issue, Priority
 
@@ -136,15 +136,7 @@ def list_issues(
     }
     rows = _filtered(found, status, priority, q, archived)
     rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
-    now = timezone.now()
-    return wire.page(
-        request,
-        shapes.rows(rows),
-        keys=SORTS[sort],
-        shape=lambda page: shapes.listed(page, now),
-        limit=limit,
-        cursor=cursor,
-    )
+    return listed.respond(request, rows, keys=SORTS[sort], limit=limit, cursor=cursor)
 
 
 @router.get("/companies/{company}/issues/count", summary="How many issues, by status")
@@ -275,15 +267,9 @@ def list_children(
     cursor: wire.Cursor | None = None,
 ) -> HttpResponse:
     found = find(request, issue)
-    now = timezone.now()
-    return wire.page(
-        request,
-        shapes.rows(Issue.objects.for_company(found.company_id).filter(parent=found)),
-        keys=("created_at", "id"),
-        shape=lambda page: shapes.listed(page, now),
-        limit=limit,
-        cursor=cursor,
-    )
+    rows = Issue.objects.for_company(found.company_id).filter(parent=found)
+    keys = ("created_at", "id")
+    return listed.respond(request, rows, keys=keys, limit=limit, cursor=cursor)
 
 
 @router.get("/issues/{issue}/heartbeat-context", summary="What an agent reads first")

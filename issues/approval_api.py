@@ -101,7 +101,7 @@ def get_approval(request: HttpRequest, approval_id: uuid.UUID) -> HttpResponse:
 def list_approval_issues(request: HttpRequest, approval_id: uuid.UUID) -> HttpResponse:
     found = _find(request, approval_id)
     rows = Issue.objects.filter(approvals__approval=found).order_by("created_at", "id")
-    return wire.answer([shapes.issue(row) for row in shapes.rows(rows, whole=True)])
+    return wire.answer([shapes.issue(row) for row in shapes.rows(rows)])
 
 
 @router.get("/approvals/{approval_id}/comments", summary="What was said about it")

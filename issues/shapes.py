@@ -1,7 +1,6 @@
 """Issues, comments and interactions as the API shows them: rows in, plain dictionaries out.
 
-A list costs the same few statements however long it is: one for the rows (dictionaries, no model
-instances), one for open blockers, one for live runs.
+Lists of issues are written by the database: `listed.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import FilteredRelation, Q, QuerySet
-from django.db.models.functions import Left, Length
 
 from agents import shapes as run_shapes
 from agents.models import HeartbeatRun
@@ -21,10 +19,9 @@ from companies.models import Goal, Project
 from issues import document_shapes
 from issues.models import Blocker, Comment, Interaction, Issue, Priority
 
-EXCERPT = 400
 MAX_ANCESTORS = 20
 COLUMNS = (
-    "id", "company_id", "number", "identifier", "title", "status", "priority",
+    "id", "company_id", "number", "identifier", "title", "description", "status", "priority",
     "assignee_agent_id", "assignee_user_id", "project_id", "goal_id", "parent_id",
     "request_depth", "billing_code", "blocked_reason", "created_by_user_id",
     "created_by_agent_id", "version", "started_at", "completed_at", "cancelled_at",
@@ -34,15 +31,10 @@ COLUMNS = (
 PRIORITIES = dict(Priority.choices)
 
 
-def rows(issues: QuerySet[Issue], *, whole: bool = False) -> QuerySet[Any]:
-    """The columns that `issue` needs; without `whole` only the beginning of the description."""
+def rows(issues: QuerySet[Issue]) -> QuerySet[Any]:
+    """The columns that `issue` needs."""
     held = FilteredRelation("checkouts", condition=Q(checkouts__released_at__isnull=True))
-    found = issues.annotate(held=held)
-    if whole:
-        return found.values(*COLUMNS, "description")
-    return found.annotate(
-        excerpt=Left("description", EXCERPT), length=Length("description")
-    ).values(*COLUMNS, "excerpt", "length")
+    return issues.annotate(held=held).values(*COLUMNS)
 
 
 def issue(row: dict[str, Any], labels: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -54,7 +46,7 @@ def issue(row: dict[str, Any], labels: list[dict[str, Any]] | None = None) -> di
         "goalId": row["goal_id"],
         "parentId": row["parent_id"],
         "title": row["title"],
-        "description": row.get("description", row.get("excerpt")) or None,
+        "description": row["description"] or None,
         "status": row["status"],
         "version": row["version"],
         "statusVersion": row["version"],
@@ -85,26 +77,9 @@ def issue(row: dict[str, Any], labels: list[dict[str, Any]] | None = None) -> di
     }
 
 
-def listed(page: Sequence[dict[str, Any]], now: datetime) -> list[dict[str, Any]]:
-    """A page of a list."""
-    ids = [row["id"] for row in page]
-    blockers = open_blockers(ids)
-    runs = live_runs(ids, now)
-    labels = document_shapes.labels(ids)
-    found = []
-    for row in page:
-        shape = issue(row, labels.get(row["id"]))
-        shape["descriptionTruncated"] = row["length"] > EXCERPT
-        shape["activeRun"] = runs.get(row["id"])
-        shape["blockerAttention"] = attention(blockers.get(row["id"], []))
-        shape["lastActivityAt"] = row["updated_at"]
-        found.append(shape)
-    return found
-
-
 def full(found: Issue, now: datetime) -> dict[str, Any]:
     """One issue with all that stands around it."""
-    row = rows(Issue.objects.filter(pk=found.pk), whole=True).get()
+    row = rows(Issue.objects.filter(pk=found.pk)).get()
     blockers = list(_related(Blocker.objects.filter(issue_id=found.pk), "blocking"))
     waiting = [one for one in blockers if one["status"] not in Issue.CLOSED]
     return {
@@ -132,7 +107,7 @@ def full(found: Issue, now: datetime) -> dict[str, Any]:
 
 def written(found: Issue) -> dict[str, Any]:
     """An issue as the answer to a write: itself and what blocks it."""
-    row = rows(Issue.objects.filter(pk=found.pk), whole=True).get()
+    row = rows(Issue.objects.filter(pk=found.pk)).get()
     return {
         **issue(row, document_shapes.labels([found.pk]).get(found.pk)),
         "blockedBy": list(_related(Blocker.objects.filter(issue_id=found.pk), "blocking")),
