@@ -18,7 +18,7 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from agents.adapters import base
-from billing import holds, incidents, prices, reservations, rollups, totals
+from billing import durable, holds, incidents, prices, reservations, rollups, totals
 from billing.models import CostEvent, CostKey
 from companies import activity, live
 from companies.errors import NotFound, Refusal
@@ -209,7 +209,7 @@ def _write(
     event: CostEvent, key: str, fingerprint: str, now: datetime, *, is_now: bool = False
 ) -> Booked:
     """`is_now`: the caller did not say when it occurred."""
-    with transaction.atomic():
+    with durable.transaction_with_short_locks():
         if not _claim_key(event, key, fingerprint, now):
             return _stored(event.company_id, key, fingerprint)
         # Locks go run, reservations, totals, agents, and the totals, which everybody wants, are

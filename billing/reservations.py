@@ -21,7 +21,7 @@ from django.db.models import Sum
 
 from agents.adapters.base import Code
 from agents.models import HeartbeatRun
-from billing import totals
+from billing import durable, totals
 from billing.models import Reservation
 from billing.totals import Change, Line, Whose
 from companies import activity, live
@@ -59,7 +59,7 @@ def grant(
 ) -> bool:
     """Keep `amount_micros` aside on every total, all or nothing; False when a limit has no room."""
     try:
-        with transaction.atomic():
+        with durable.transaction_with_short_locks():
             freed = _end_estimate(run_id, now) if kind == Reservation.Kind.RUN else []
             kept = totals.lines(whose, Change(reserved_micros=amount_micros), now)
             lines = totals.merged([*freed, *kept])
