@@ -15,7 +15,7 @@ def synchronous_commit() -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_only_its_own_commit_does_not_wait_and_then_one_does() -> None:
+def test_only_its_own_commit_does_not_wait() -> None:
     usual = synchronous_commit()
     with durable.transaction_with_short_locks():
         assert synchronous_commit() == "off"
