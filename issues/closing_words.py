@@ -9,7 +9,7 @@ from agents.models import HeartbeatRun
 from companies import live
 from companies.activity import Actor
 from issues import consequences
-from issues.models import Comment, Issue
+from issues.models import Comment, Interaction, Issue
 
 
 def say(row: Issue, run: HeartbeatRun, summary: str, now: datetime) -> None:
@@ -17,6 +17,8 @@ def say(row: Issue, run: HeartbeatRun, summary: str, now: datetime) -> None:
     words = summary.replace("\x00", "").encode("utf-8", "replace").decode().strip()[:100_000]
     if not words or Comment.objects.filter(run=run, author_agent=run.agent).exists():
         return
+    if Interaction.objects.filter(run=run).exists():
+        return  # its question stands in the thread already
     comment = Comment.objects.create(
         company_id=row.company_id,
         issue=row,

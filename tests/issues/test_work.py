@@ -210,6 +210,12 @@ def test_the_summary_is_not_said_twice(run: HeartbeatRun) -> None:
     assert Comment.objects.get().body == "My own words."
 
 
+def test_a_question_is_the_runs_word(run: HeartbeatRun) -> None:
+    factories.interaction(run.issue, asked_by=run.agent, run=run)
+    end(run, summary="I have asked.")
+    assert not Comment.objects.exists()
+
+
 def test_a_status_that_the_agent_set_itself_stays(run: HeartbeatRun) -> None:
     actor = Actor("agent", run.agent_id, "Ada", run.id)
     board.update(
