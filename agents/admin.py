@@ -205,14 +205,13 @@ class Beacons(Readable):
 @admin.register(HeartbeatRun)
 class Runs(Readable):
     list_display = (
-        "id",
+        "created_at",
         "company",
         "agent",
         "issue",
         "status",
         "code",
         "reason",
-        "created_at",
         "started_at",
         "finished_at",
     )

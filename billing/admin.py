@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from billing.models import Budget, BudgetIncident, CostEvent, ModelPrice, Reservation, Spend
+from billing.models import (
+    ArchivedPartition,
+    Budget,
+    BudgetIncident,
+    CostEvent,
+    DayCost,
+    ModelPrice,
+    Reservation,
+    Spend,
+)
 from companies.admin import Readable
 
 
@@ -117,3 +126,29 @@ class Spends(Readable):
     list_select_related = ("company",)
     search_fields = ("company__name", "=scope_id")
     date_hierarchy = "period_start"
+
+
+@admin.register(DayCost)
+class DayCosts(Readable):
+    list_display = (
+        "day",
+        "company",
+        "provider",
+        "model",
+        "spent_micros",
+        "events",
+        "unpriced_events",
+        "tokens",
+    )
+    list_select_related = ("company",)
+    search_fields = ("=agent_id", "=model", "=company__issue_prefix")
+    date_hierarchy = "day"
+    ordering = ("-day", "-id")
+
+
+@admin.register(ArchivedPartition)
+class ArchivedPartitions(Readable):
+    list_display = ("table", "month", "state", "rows", "file", "updated_at")
+    list_filter = ("state", "table")
+    search_fields = ("table", "file")
+    date_hierarchy = "month"

@@ -13,8 +13,18 @@ from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 
+from agents.connection_models import AgentFallback, ProviderBucket, ProviderConnection
 from agents.models import Agent, AgentKey, Beacon, HeartbeatRun, RunEvent
-from billing.models import Budget, BudgetIncident, CostEvent, ModelPrice, Reservation, Spend
+from billing.models import (
+    ArchivedPartition,
+    Budget,
+    BudgetIncident,
+    CostEvent,
+    DayCost,
+    ModelPrice,
+    Reservation,
+    Spend,
+)
 from companies import activity, partitions, secrets
 from companies.models import (
     Activity,
@@ -88,6 +98,11 @@ def world(acme: Company, olga: User, ada: Agent, bo: Agent, now: datetime) -> Co
     IdempotencyRecord.objects.create(
         principal="user:1", route="/x", key="k", fingerprint=SECRET, body=SECRET.encode()
     )
+    connection = ProviderConnection.objects.create(company=acme, name="Main", kind="openai")
+    ProviderBucket.objects.create(
+        connection=connection, requests_left=1, tokens_left=2, refilled_at=now
+    )
+    AgentFallback.objects.create(agent=ada, position=1, connection=connection)
     _money(acme, ada, run, now)
     return acme
 
@@ -135,6 +150,12 @@ def _money(acme: Company, ada: Agent, run: HeartbeatRun, now: datetime) -> None:
         window="month",
         period_start=now.date().replace(day=1),
         updated_at=now,
+    )
+    DayCost.objects.create(
+        company=acme, day=now.date(), agent_id=ada.id, provider="p", model="m", last_at=now
+    )
+    ArchivedPartition.objects.create(
+        table="t", month=now.date(), state="exported", created_at=now, updated_at=now
     )
 
 
