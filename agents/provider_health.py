@@ -104,8 +104,8 @@ def _health(
     state, word, tone = _state(row)
     headroom = []
     for label, limit, rest in (
-        ("Requests this minute", row.requests_per_minute, left[0]),
-        ("Tokens this minute", row.tokens_per_minute, left[1]),
+        ("Requests", row.requests_per_minute, left[0]),
+        ("Tokens", row.tokens_per_minute, left[1]),
     ):
         if limit is not None:
             headroom.append(Headroom(label, max(0, limit - int(rest or 0)), limit))
