@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Literal
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from companies.activity import Actor
 from companies.errors import Forbidden, NotFound
@@ -85,6 +85,10 @@ def authorize(principal: Principal, action: Action, company_id: uuid.UUID) -> No
     held = role(principal, company_id)
     if held is None:
         raise NotFound()
+    _check_role(held, action)
+
+
+def _check_role(held: str, action: Action) -> None:
     if action == "work":
         raise Forbidden("agents_only", "Only an agent does this.")
     if action not in ROLES[held]:
@@ -108,9 +112,14 @@ def company(principal: Principal, ref: str | uuid.UUID, action: Action = "view")
         wanted = {"id": ref if isinstance(ref, uuid.UUID) else uuid.UUID(ref)}
     except (ValueError, AttributeError):
         wanted = {"issue_prefix": str(ref).upper()[:8]}  # type: ignore[dict-item]
-    found = companies(principal).filter(**wanted).first()
+    rows = companies(principal).filter(**wanted)
+    if principal.kind == "user":  # the membership that finds the company tells the role as well
+        rows = rows.annotate(held_role=F("memberships__role"))
+    found = rows.first()
     if found is None:
         raise NotFound("There is no such company.")
-    if action != "view":  # whoever finds it may look at it
+    if principal.kind == "user":
+        _check_role(found.held_role, action)  # type: ignore[attr-defined]
+    else:
         authorize(principal, action, found.id)
     return found

@@ -189,7 +189,10 @@ def create_issue(request: HttpRequest, company: str, body: NewIssue) -> HttpResp
     """Assigned to an agent and to do, it wakes the agent."""
     found = wire.company(request, company, None)
     made = _create(request, found, body)
-    return wire.answer(shapes.written(made), 201, version=made.version)
+    shape = shapes.created(
+        made, linked=bool(body.blocked_by_issue_ids), labelled=bool(body.label_ids)
+    )
+    return wire.answer(shape, 201, version=made.version)
 
 
 @router.get("/issues/{issue}", summary="One issue, by UUID or identifier")

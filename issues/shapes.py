@@ -17,7 +17,7 @@ from agents.models import HeartbeatRun
 from companies import shapes as company_shapes
 from companies.models import Goal, Project
 from issues import document_shapes
-from issues.models import Blocker, Comment, Interaction, Issue, Priority
+from issues.models import Blocker, Checkout, Comment, Interaction, Issue, Priority
 
 MAX_ANCESTORS = 20
 COLUMNS = (
@@ -79,14 +79,13 @@ def issue(row: dict[str, Any], labels: list[dict[str, Any]] | None = None) -> di
 
 def full(found: Issue, now: datetime) -> dict[str, Any]:
     """One issue with all that stands around it."""
-    row = rows(Issue.objects.filter(pk=found.pk)).get()
-    blockers = list(_related(Blocker.objects.filter(issue_id=found.pk), "blocking"))
+    blockers, dependants = _related(found)
     waiting = [one for one in blockers if one["status"] not in Issue.CLOSED]
     return {
-        **issue(row, document_shapes.labels([found.pk]).get(found.pk)),
+        **issue(_row(found, _held(found)), document_shapes.labels([found.pk]).get(found.pk)),
         "ancestors": ancestors(found),
         "blockedBy": blockers,
-        "blocks": list(_related(Blocker.objects.filter(blocking_id=found.pk), "issue")),
+        "blocks": dependants,
         "blockerAttention": attention([(one["id"], one["identifier"]) for one in waiting]),
         "reviewAttention": _review(found),
         "activeRun": live_runs([found.pk], now).get(found.pk),
@@ -107,33 +106,80 @@ def full(found: Issue, now: datetime) -> dict[str, Any]:
 
 def written(found: Issue) -> dict[str, Any]:
     """An issue as the answer to a write: itself and what blocks it."""
-    row = rows(Issue.objects.filter(pk=found.pk)).get()
+    blockers, dependants = _related(found)
+    labels = document_shapes.labels([found.pk]).get(found.pk)
+    return _written(_row(found, _held(found)), labels, blockers, dependants)
+
+
+def created(found: Issue, *, linked: bool, labelled: bool) -> dict[str, Any]:
+    """The same for an issue that is new: nobody holds it and nothing waits for it yet. `linked`:
+    it was made with blockers; `labelled`: with labels."""
+    blockers = _related(found)[0] if linked else []
+    labels = document_shapes.labels([found.pk]).get(found.pk) if labelled else None
+    return _written(_row(found, None), labels, blockers, [])
+
+
+def _written(
+    row: dict[str, Any],
+    labels: list[dict[str, Any]] | None,
+    blockers: list[dict[str, Any]],
+    dependants: list[dict[str, Any]],
+) -> dict[str, Any]:
     return {
-        **issue(row, document_shapes.labels([found.pk]).get(found.pk)),
-        "blockedBy": list(_related(Blocker.objects.filter(issue_id=found.pk), "blocking")),
-        "blocks": list(_related(Blocker.objects.filter(blocking_id=found.pk), "issue")),
+        **issue(row, labels),
+        "blockedBy": blockers,
+        "blocks": dependants,
         "relatedWork": {"outbound": [], "inbound": []},
         "referencedIssueIdentifiers": [],
     }
 
 
-def _related(pairs: QuerySet[Blocker], end: str) -> list[dict[str, Any]]:
-    names = ("id", "identifier", "title", "status", "priority")
-    people = ("assignee_agent_id", "assignee_user_id")
-    found = pairs.order_by("created_at", "id").values(*(f"{end}__{n}" for n in (*names, *people)))
-    return [
-        {
-            "id": row[f"{end}__id"],
-            "identifier": row[f"{end}__identifier"],
-            "title": row[f"{end}__title"],
-            "status": row[f"{end}__status"],
-            "priority": PRIORITIES[row[f"{end}__priority"]],
-            "assigneeAgentId": row[f"{end}__assignee_agent_id"],
-            "assigneeUserId": row[f"{end}__assignee_user_id"],
-            "scheduledRetry": None,
-        }
-        for row in found
-    ]
+def _row(found: Issue, held: dict[str, Any] | None) -> dict[str, Any]:
+    """The columns of `rows`, of an issue that is loaded already."""
+    row = {name: getattr(found, name) for name in COLUMNS if not name.startswith("held__")}
+    for name in ("run_id", "agent_id", "created_at"):
+        row[f"held__{name}"] = held[name] if held else None
+    return row
+
+
+def _held(found: Issue) -> dict[str, Any] | None:
+    live = Checkout.objects.filter(issue_id=found.pk, released_at=None)
+    held = live.values("run_id", "agent_id", "created_at").first()
+    return dict(held) if held else None
+
+
+def _related(found: Issue) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What blocks an issue, and what it blocks, in one statement."""
+    names = (
+        "id", "identifier", "title", "status", "priority", "assignee_agent_id",
+        "assignee_user_id",
+    )  # fmt: skip
+    both = Q(issue_id=found.pk) | Q(blocking_id=found.pk)
+    pairs = (
+        Blocker.objects.filter(both)
+        .order_by("created_at", "id")
+        .values(*(f"{end}__{name}" for end in ("issue", "blocking") for name in names))
+    )
+    blockers, dependants = [], []
+    for pair in pairs:
+        if pair["issue__id"] == found.pk:
+            blockers.append(_end(pair, "blocking"))
+        else:
+            dependants.append(_end(pair, "issue"))
+    return blockers, dependants
+
+
+def _end(pair: dict[str, Any], end: str) -> dict[str, Any]:
+    return {
+        "id": pair[f"{end}__id"],
+        "identifier": pair[f"{end}__identifier"],
+        "title": pair[f"{end}__title"],
+        "status": pair[f"{end}__status"],
+        "priority": PRIORITIES[pair[f"{end}__priority"]],
+        "assigneeAgentId": pair[f"{end}__assignee_agent_id"],
+        "assigneeUserId": pair[f"{end}__assignee_user_id"],
+        "scheduledRetry": None,
+    }
 
 
 def ancestors(found: Issue) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
+from django.db import connection
 from django.db.models import Count, Q
 from django.db.models.functions import TruncDate
 from django.http import HttpRequest, HttpResponse
@@ -12,7 +13,7 @@ from django.utils import timezone
 from ninja import Router
 from pydantic import Field
 
-from agents.models import Agent, HeartbeatRun, Hold
+from agents.models import Agent, HeartbeatRun
 from billing import reports
 from companies import wire
 from companies.models import Company, Project
@@ -27,19 +28,14 @@ RECENT = timedelta(days=7)
 @router.get("/companies/{company}/dashboard", summary="The company in figures")
 def dashboard(request: HttpRequest, company: str) -> HttpResponse:
     found, now = wire.company(request, company), timezone.now()
-    issues = dict(
-        Issue.objects.for_company(found.id)
-        .listed()
-        .order_by()
-        .values_list("status")
-        .annotate(count=Count("id"))
-    )
+    count = _count(found)
+    issues = count["issues"] or {}
     month = reports.month(company_id=found.id, now=now)
     limit = month.limit_micros
     return wire.answer(
         {
             "companyId": found.id,
-            "agents": _agents(found),
+            "agents": {name: count[name] for name in ("active", "running", "paused", "error")},
             "tasks": {
                 "open": sum(n for status, n in issues.items() if status not in Issue.CLOSED),
                 "inProgress": issues.get(Issue.Status.IN_PROGRESS, 0),
@@ -54,12 +50,47 @@ def dashboard(request: HttpRequest, company: str) -> HttpResponse:
                 "monthUtilizationPercent": month.spent_micros * 100 // limit if limit else 0,
                 "unpricedEvents": month.unpriced_events,
             },
-            "pendingInteractions": _pending(found),
-            "pendingApprovals": _open_approvals(found),
-            "budgets": {"pausedAgents": _paused_by_budget(found)},
+            "pendingInteractions": count["interactions"],
+            "pendingApprovals": count["approvals"],
+            "budgets": {"pausedAgents": count["paused_by_budget"]},
             "runActivity": _run_activity(found, now),
         }
     )
+
+
+_COUNTS = """
+WITH staff AS (
+    SELECT a.error_code,
+        EXISTS (SELECT 1 FROM agents_hold h WHERE h.agent_id = a.id) AS held,
+        EXISTS (SELECT 1 FROM agents_hold h
+                WHERE h.agent_id = a.id AND h.reason LIKE '%%_budget') AS spent
+    FROM agents_agent a WHERE a.company_id = %(company)s AND a.status = 'active'
+)
+SELECT
+    (SELECT json_object_agg(status, n) FROM (
+        SELECT status, count(*) AS n FROM issues_issue
+        WHERE company_id = %(company)s AND archived_at IS NULL GROUP BY status) AS s) AS issues,
+    count(*) FILTER (WHERE NOT held) AS active,
+    count(*) FILTER (WHERE held) AS paused,
+    count(*) FILTER (WHERE spent) AS paused_by_budget,
+    count(*) FILTER (WHERE NOT held AND error_code <> '') AS error,
+    (SELECT count(DISTINCT agent_id) FROM agents_heartbeatrun
+     WHERE company_id = %(company)s AND status = 'running') AS running,
+    (SELECT count(*) FROM issues_interaction
+     WHERE company_id = %(company)s AND status = 'pending') AS interactions,
+    (SELECT count(*) FROM issues_approval
+     WHERE company_id = %(company)s
+       AND status IN ('pending', 'revision_requested')) AS approvals
+FROM staff
+"""
+
+
+def _count(company: Company) -> dict[str, Any]:
+    """All the dashboard's counts in one statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(_COUNTS, {"company": company.id})
+        names = [column.name for column in cursor.description]
+        return dict(zip(names, cursor.fetchone(), strict=True))
 
 
 @router.get("/companies/{company}/sidebar-badges", summary="What waits for people")
@@ -108,22 +139,6 @@ def search(
     )
 
 
-def _agents(company: Company) -> dict[str, int]:
-    active = Q(status=Agent.Status.ACTIVE)
-    held = Q(holds__isnull=False)
-    counts = Agent.objects.for_company(company.id).aggregate(
-        active=Count("id", filter=active & ~held, distinct=True),
-        paused=Count("id", filter=active & held, distinct=True),
-        error=Count("id", filter=active & ~held & ~Q(error_code=""), distinct=True),
-    )
-    running = (
-        HeartbeatRun.objects.for_company(company.id)
-        .filter(status=HeartbeatRun.Status.RUNNING)
-        .aggregate(count=Count("agent", distinct=True))
-    )
-    return {**counts, "running": running["count"]}
-
-
 def _pending(company: Company) -> int:
     rows = Interaction.objects.for_company(company.id)
     return rows.filter(status=Interaction.Status.PENDING).count()
@@ -131,14 +146,6 @@ def _pending(company: Company) -> int:
 
 def _open_approvals(company: Company) -> int:
     return Approval.objects.for_company(company.id).filter(status__in=Approval.OPEN).count()
-
-
-def _paused_by_budget(company: Company) -> int:
-    return (
-        Hold.objects.for_company(company.id)
-        .filter(reason__endswith="_budget")
-        .aggregate(count=Count("agent", distinct=True))["count"]
-    )
 
 
 def _run_activity(company: Company, now: datetime) -> list[dict[str, Any]]:
