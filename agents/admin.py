@@ -32,6 +32,19 @@ from companies.admin import Editable, Readable, actor, each
 _MASKED = ("env", "headers")  # whatever stands there may be a secret in plain text
 
 
+def masked(value: Any) -> SafeString:
+    """JSON to look at, without anything that may be a secret, however deep it lies."""
+    return format_html("<pre>{}</pre>", failures.redact(json.dumps(_mask(value), indent=2)))
+
+
+def _mask(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_mask(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: "•••" if key in _MASKED else _mask(item) for key, item in value.items()}
+
+
 class Holds(admin.TabularInline):
     model = Hold
     fields = readonly_fields = ("reason", "note", "created_by", "created_at")
@@ -125,13 +138,7 @@ class Agents(Editable):
     @admin.display(description="Adapter configuration")
     def configuration(self, agent: Agent) -> SafeString:
         """The configuration without anything that may be a secret."""
-        shown = {
-            key: dict.fromkeys(value, "•••")
-            if key in _MASKED and isinstance(value, dict)
-            else value
-            for key, value in agent.adapter_config.items()
-        }
-        return format_html("<pre>{}</pre>", failures.redact(json.dumps(shown, indent=2)))
+        return masked(agent.adapter_config)
 
     def change(self, obj: Agent, changes: Mapping[str, Any], by: Actor) -> None:
         roster.update(agent=obj, changes=changes, actor=by)

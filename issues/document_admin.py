@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.utils.safestring import SafeString
 
+from agents.admin import masked
 from companies.admin import Readable
 from issues.approval_models import Approval, ApprovalComment, ApprovalIssue
 from issues.document_models import (
@@ -66,6 +68,13 @@ class Approvals(Readable):
     list_filter = ("type", "status")
     list_select_related = ("company", "requested_by_agent", "decided_by")
     search_fields = ("id", "=requested_by_agent__slug")
+    exclude = ("payload",)
+    readonly_fields = ("request",)
+
+    @admin.display(description="What is asked")
+    def request(self, approval: Approval) -> SafeString:
+        """A hire's payload carries a configuration, which may hold secrets in plain text."""
+        return masked(approval.payload)
 
 
 @admin.register(ApprovalIssue)

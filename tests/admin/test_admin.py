@@ -15,6 +15,7 @@ from django.urls import reverse
 
 from agents.connection_models import AgentFallback, ProviderBucket, ProviderConnection
 from agents.models import Agent, AgentKey, Beacon, HeartbeatRun, RunEvent
+from agents.revision_models import AgentRevision
 from billing.models import (
     ArchivedPartition,
     Budget,
@@ -26,6 +27,7 @@ from billing.models import (
     Spend,
 )
 from companies import activity, partitions, secrets
+from companies.cli_login_models import CliLogin
 from companies.models import (
     Activity,
     Company,
@@ -35,6 +37,15 @@ from companies.models import (
     SignInLink,
     Throttle,
     User,
+)
+from issues.approval_models import Approval, ApprovalComment, ApprovalIssue
+from issues.document_models import (
+    Document,
+    DocumentRevision,
+    IssueLabel,
+    IssueMark,
+    Label,
+    WorkProduct,
 )
 from issues.models import Checkout, Issue
 from tests import factories
@@ -103,8 +114,32 @@ def world(acme: Company, olga: User, ada: Agent, bo: Agent, now: datetime) -> Co
         connection=connection, requests_left=1, tokens_left=2, refilled_at=now
     )
     AgentFallback.objects.create(agent=ada, position=1, connection=connection)
+    config = {"adapter_config": {"env": {"TOKEN": SECRET}}}
+    AgentRevision.objects.create(
+        company=acme, agent=ada, before=config, after=config, changed=["x"], created_at=now
+    )
+    CliLogin.objects.create(
+        digest=SECRET, key_lookup="lookup3", key_digest=SECRET, expires_at=now, created_at=now
+    )
+    _papers(acme, issue, olga, now)
     _money(acme, ada, run, now)
     return acme
+
+
+def _papers(acme: Company, issue: Issue, olga: User, now: datetime) -> None:
+    both = {"created_at": now, "updated_at": now}
+    document = Document.objects.create(company=acme, issue=issue, key="plan", **both)
+    DocumentRevision.objects.create(company=acme, document=document, number=1, created_at=now)
+    WorkProduct.objects.create(company=acme, issue=issue, type="pr", title="A change", **both)
+    label = Label.objects.create(company=acme, name="bug", **both)
+    IssueLabel.objects.create(company=acme, issue=issue, label=label)
+    IssueMark.objects.create(company=acme, issue=issue, user=olga, read_at=now)
+    payload = {"adapterConfig": {"env": {"TOKEN": SECRET}}}
+    approval = Approval.objects.create(company=acme, payload=payload, **both)
+    ApprovalIssue.objects.create(company=acme, approval=approval, issue=issue)
+    ApprovalComment.objects.create(
+        company=acme, approval=approval, author_user=olga, body="Yes?", created_at=now
+    )
 
 
 def _money(acme: Company, ada: Agent, run: HeartbeatRun, now: datetime) -> None:
