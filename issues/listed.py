@@ -3,7 +3,7 @@
 A list is the most read answer of all, and building a hundred rows in Python costs several times
 what reading them does. The page is chosen by an ordinary queryset (filters, order, limit); one
 statement around it writes each row's JSON with its labels, blockers and live run. The shape is that
-of `shapes.issue`; a test holds the two together.
+of `shapes.issue`, shorter where a list repeats itself; a test holds the two together.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ json_build_object(
     'labels', coalesce(labels.labels, '[]'), 'labelIds', coalesce(labels.ids, '[]'),
     'descriptionTruncated', length(i.description) > {EXCERPT},
     'activeRun', live.run,
-    'blockerAttention', json_build_object(
+    'blockerAttention', json_strip_nulls(json_build_object(
         'state', CASE WHEN waits.count > 0 THEN 'needs_attention' ELSE 'none' END,
         'reason', CASE WHEN waits.count > 0 THEN 'attention_required' END,
         'unresolvedBlockerCount', coalesce(waits.count, 0),
         'sampleBlockerIdentifier', waits.identifier,
-        'directBlockerIssueId', waits.blocking_id),
+        'directBlockerIssueId', waits.blocking_id)),
     'lastActivityAt', {_at("i.updated_at")}
 )::jsonb
 """
@@ -79,16 +79,15 @@ labels AS (
     WHERE w.issue_id IN (SELECT id FROM page) AND o.status NOT IN ('done', 'cancelled')
     GROUP BY w.issue_id
 ), live AS (
-    SELECT DISTINCT ON (r.issue_id) r.issue_id, json_build_object(
+    SELECT DISTINCT ON (r.issue_id) r.issue_id, json_strip_nulls(json_build_object(
         'id', r.id,
         'status', CASE WHEN r.status = 'queued' AND r.attempt > 1 AND r.not_before > now()
                        THEN 'scheduled_retry' ELSE r.status END,
-        'agentId', r.agent_id, 'agentName', a.name, 'adapterType', r.adapter_type,
-        'issueId', r.issue_id, 'invocationSource', r.source,
+        'agentId', r.agent_id, 'agentName', a.name, 'invocationSource', r.source,
         'triggerDetail', CASE WHEN r.source = 'on_demand' THEN 'manual' ELSE 'system' END,
-        'wakeReason', r.reason, 'startedAt', {_at("r.started_at")},
+        'startedAt', {_at("r.started_at")},
         'finishedAt', {_at("r.finished_at")}, 'lastOutputAt', {_at("r.output_at")},
-        'createdAt', {_at("r.created_at")}) AS run
+        'createdAt', {_at("r.created_at")})) AS run
     FROM agents_heartbeatrun r JOIN agents_agent a ON a.id = r.agent_id
     WHERE r.issue_id IN (SELECT id FROM page) AND r.status IN ('queued', 'running')
     ORDER BY r.issue_id, r.status DESC, r.created_at DESC
