@@ -88,11 +88,6 @@ def cancel(*, login: CliLogin, now: datetime) -> CliLogin:
     return row
 
 
-def sweep(*, now: datetime) -> int:
-    """Forget requests that are long over; returns how many."""
-    return CliLogin.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()[0]
-
-
 def _open(login: CliLogin, now: datetime) -> CliLogin:
     row = CliLogin.objects.select_for_update().get(pk=login.pk)
     if status(row, now) != CliLogin.Status.PENDING:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from datetime import datetime, timedelta
 
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
@@ -17,7 +16,6 @@ from django.http import HttpRequest, HttpResponse
 from companies.errors import Conflict, Invalid, Refusal
 from companies.models import IdempotencyRecord
 
-KEPT_FOR = timedelta(days=1)
 MAX_KEY = 200
 
 
@@ -54,11 +52,6 @@ def carry_out(
                 body=response.content,
             )
         return response
-
-
-def sweep(*, now: datetime) -> int:
-    """Forget old answers; returns how many."""
-    return IdempotencyRecord.objects.filter(created_at__lt=now - KEPT_FOR).delete()[0]
 
 
 def _lock(name: str) -> None:

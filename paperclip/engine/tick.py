@@ -20,7 +20,7 @@ from agents import runs, timers
 from agents.models import Agent, HeartbeatRun
 from billing import audit, budgets
 from companies import activity, partitions
-from companies.models import IdempotencyRecord, SignInLink, Throttle
+from companies.models import CliLogin, IdempotencyRecord, SignInLink, Throttle
 from issues.models import Blocker, Issue
 from paperclip.engine import recover
 
@@ -122,8 +122,9 @@ def forget(*, now: datetime) -> None:
     """Delete what has served its time, a bounded number of rows at once."""
     answers = IdempotencyRecord.objects.filter(created_at__lt=now - KEEP_ANSWERS)
     links = SignInLink.objects.filter(expires_at__lt=now - KEEP_LINKS)
+    logins = CliLogin.objects.filter(expires_at__lt=now - KEEP_LINKS)
     throttles = Throttle.objects.filter(window_start__lt=now - KEEP_THROTTLES)
-    for old in (answers, links, throttles):
+    for old in (answers, links, logins, throttles):
         old.filter(pk__in=list(old.values_list("pk", flat=True)[:SWEEP_ROWS])).delete()
 
 
