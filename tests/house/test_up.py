@@ -36,6 +36,8 @@ def test_a_taken_port_is_refused_in_a_sentence(running: Instance, data_dir: Path
 
 
 def test_a_key_for_an_operator_is_printed_while_it_runs(running: Instance) -> None:
+    link = manage("sign_in_link", "--email", "operator@localhost", env=running.env)
+    assert running.status("/" + link.stdout.split("/", 3)[3].strip()) == 200
     done = manage("operator_key", "--email", "operator@localhost", env=running.env)
 
     assert done.stdout.startswith("pcb_"), done.stderr

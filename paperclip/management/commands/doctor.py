@@ -44,7 +44,8 @@ def _database() -> Iterator[Finding]:
         cursor.execute("SELECT current_setting('server_version'), current_setting('fsync')")
         version, fsync = cursor.fetchone()
         major = int(version.split(".")[0])
-        yield major >= OLDEST_POSTGRES, f"PostgreSQL {version}"
+        where = settings.DATABASES["default"]["HOST"] or "the default socket"
+        yield major >= OLDEST_POSTGRES, f"PostgreSQL {version} at {where}"
         yield fsync == "on", f"committed work survives a power cut (fsync {fsync})"
     executor = MigrationExecutor(connection)
     waiting = executor.migration_plan(executor.loader.graph.leaf_nodes())
