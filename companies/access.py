@@ -111,7 +111,8 @@ def company(principal: Principal, ref: str | uuid.UUID, action: Action = "view")
     try:
         wanted = {"id": ref if isinstance(ref, uuid.UUID) else uuid.UUID(ref)}
     except (ValueError, AttributeError):
-        wanted = {"issue_prefix": str(ref).upper()[:8]}  # type: ignore[dict-item]
+        # What no prefix can hold, the database cannot even be asked about.
+        wanted = {"issue_prefix": str(ref).upper()[:8].replace("\x00", "?")}  # type: ignore[dict-item]
     rows = companies(principal).filter(**wanted)
     if principal.kind == "user":  # the membership that finds the company tells the role as well
         rows = rows.annotate(held_role=F("memberships__role"))

@@ -8,6 +8,7 @@ outside = [
     path("sign-in", sign_in.sign_in),
     path("sign-in/<str:token>", sign_in.sign_in_link),
     path("sign-out", sign_in.sign_out),
+    path("admin/login/", sign_in.admin_sign_in),
     path("cli-login/<uuid:login_id>", cli_login.cli_login_page),
     path("theme", sign_in.theme),
     path("companies/new", settings.new_company),

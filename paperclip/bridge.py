@@ -27,7 +27,9 @@ Environ = dict[str, Any]
 
 BODY_LIMIT_BYTES = 10 * 1024 * 1024
 _BODY_SECONDS = 60
-_IN_MEMORY_BYTES = 256 * 1024
+_IN_MEMORY_BYTES = 64 * 1024
+# A body up to this size is small: thousands of them may be on their way at a time.
+_SMALL_BODY_BYTES = 256 * 1024
 # A body up to this size leaves the thread in one piece; of a larger one, the reader sets the pace.
 _WHOLE_BYTES = 256 * 1024
 _PIECE_SECONDS = 30
@@ -50,6 +52,27 @@ class _Refused(Exception):
 
 class _Gone(Exception):
     """The reader has left."""
+
+
+class _Room:
+    """Places for so many requests at a time; entering a full one raises _Refused."""
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._taken = 0
+
+    def check(self) -> None:
+        if self._taken >= self._places:
+            raise _Refused(
+                503, "overloaded", "Too many requests wait; try again.", (b"retry-after", b"1")
+            )
+
+    def __enter__(self) -> None:
+        self.check()
+        self._taken += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._taken -= 1
 
 
 class _Answer:
@@ -77,16 +100,24 @@ class Bridge:
     """An ASGI application that answers with a WSGI one.
 
     `threads` requests run at a time and `waiting` more stand in line; whoever comes then hears
-    503 with Retry-After. A body over `BODY_LIMIT_BYTES` is 413.
+    503 with Retry-After. A body over `BODY_LIMIT_BYTES` is 413. A request stands in line when its
+    body is whole: who sends slowly keeps no place from others.
     """
 
     def __init__(
-        self, application: Callable[..., Iterable[bytes]], *, threads: int = 4, waiting: int = 256
+        self,
+        application: Callable[..., Iterable[bytes]],
+        *,
+        threads: int = 4,
+        waiting: int = 256,
+        arriving: int = 4096,
+        arriving_large: int = 64,
     ) -> None:
         self._application = application
-        self._threads = threads
-        self._limit = threads + waiting
-        self._inside = 0
+        self._inside = _Room(threads + waiting)
+        self._arriving = _Room(arriving)
+        # Of bodies that may become large, fewer: each may lay 10 MB down in the temporary folder.
+        self._arriving_large = _Room(arriving_large)
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="request")
 
     def close(self) -> None:
@@ -95,10 +126,13 @@ class Bridge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._place(), tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as body:
-                length = await _read_body(scope, receive, cast(IO[bytes], body))
-                environ = make_environ(scope, cast(IO[bytes], body), length)
-                await self._respond(environ, send)
+            with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as body:
+                self._inside.check()
+                with self._arriving_large if _may_be_large(scope) else self._arriving:
+                    length = await _read_body(scope, receive, cast(IO[bytes], body))
+                with self._inside:
+                    environ = make_environ(scope, cast(IO[bytes], body), length)
+                    await self._respond(environ, send)
         except _Gone:
             return
         except _Refused as refused:
@@ -111,18 +145,6 @@ class Bridge:
                 await _send_whole(
                     send, refused.status, headers, b"" if _is_head(scope) else refused.body
                 )
-
-    @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
-        if self._inside >= self._limit:
-            raise _Refused(
-                503, "overloaded", "Too many requests wait; try again.", (b"retry-after", b"1")
-            )
-        self._inside += 1
-        try:
-            yield
-        finally:
-            self._inside -= 1
 
     async def _respond(self, environ: Environ, send: Send) -> None:
         loop = asyncio.get_running_loop()
@@ -230,6 +252,16 @@ def _pieces(source: Iterator[bytes]) -> Iterator[bytes]:
             piece.clear()
     if piece:
         yield bytes(piece)
+
+
+def _may_be_large(scope: Scope) -> bool:
+    """Tells whether a body is announced as large, or comes without a length."""
+    for name, value in scope["headers"]:
+        if name == b"transfer-encoding":
+            return True
+        if name == b"content-length" and value.isdigit():
+            return int(value[:20]) > _SMALL_BODY_BYTES
+    return False
 
 
 async def _read_body(scope: Scope, receive: Receive, body: IO[bytes]) -> int:

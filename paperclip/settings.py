@@ -271,6 +271,7 @@ CSRF_TRUSTED_ORIGINS = [f"{_base.scheme}://{_base.netloc}"]
 
 # Two instances on one machine share a host name, and cookies know no ports.
 _cookie_suffix = "" if PRODUCTION else f"_{PORT}"
+SESSION_ENGINE = "companies.sessions"
 SESSION_COOKIE_NAME = f"{'__Host-' if PRODUCTION else ''}paperclip_session{_cookie_suffix}"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
+from django.conf import settings
 from django.contrib import auth
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -64,6 +67,13 @@ def sign_in(request: Any) -> HttpResponse:
         {"form": form, "next": _next(request)},
         status=422 if form.errors else 200,
     )
+
+
+def admin_sign_in(request: Any) -> HttpResponse:
+    """The admin has no door of its own, which would be one without a limit on guesses."""
+    if request.user.is_authenticated:
+        raise PermissionDenied
+    return redirect(f"{settings.LOGIN_URL}?{urlencode({'next': _next(request)})}")
 
 
 @never_cache

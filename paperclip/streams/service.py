@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 RECHECK_SECONDS = 60.0
 RETRY_GRACE_SECONDS = 3.0
 MAX_TASK_BODY = 64 * 1024
+BODY_SECONDS = 20.0
 RETRIED = frozenset({"failed", "timed_out", "lost"})
 _RUN_PATH = re.compile(r"/api/heartbeat-runs/([^/]+)/stream")
 
@@ -246,16 +247,21 @@ async def _task(hub: hubs.Hub, scope: Scope, receive: Receive, send: Send) -> Ch
 
 
 async def _read(receive: Receive) -> bytes:
+    """The body; whoever sends it too slowly would keep a stream's place from others."""
     body = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Denied(400, "invalid", "The body could not be read.")
-        body += message.get("body", b"")
-        if len(body) > MAX_TASK_BODY:
-            raise Denied(413, "body_too_large", "The body is larger than 64 kB.")
-        if not message.get("more_body", False):
-            return body
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Denied(400, "invalid", "The body could not be read.")
+                body += message.get("body", b"")
+                if len(body) > MAX_TASK_BODY:
+                    raise Denied(413, "body_too_large", "The body is larger than 64 kB.")
+                if not message.get("more_body", False):
+                    return body
+    except TimeoutError:
+        raise Denied(408, "body_too_slow", "The body did not arrive in time.") from None
 
 
 # --- plumbing --------------------------------------------------------------------------------

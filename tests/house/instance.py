@@ -114,7 +114,7 @@ class Instance:
             self.process.send_signal(signum)
         return self.process.wait(20)
 
-    def status(self, path: str = "/admin/login/") -> int:
+    def status(self, path: str = "/sign-in") -> int:
         """The status that a page answers with, 0 when nobody answers."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as page:

@@ -288,3 +288,57 @@ def test_streams_end_in_good_order_when_the_server_is_about_to_stop(
     exchange = asyncio.run(watch())
 
     assert exchange.sent[-1] == {"type": "http.response.body", "body": b""}
+
+
+class Slow(Exchange):
+    """A client that has not sent the rest of its body yet."""
+
+    def __init__(self, *headers: tuple[bytes, bytes]) -> None:
+        super().__init__(scope("POST", headers=list(headers)))
+        self.begun, self.rest = asyncio.Event(), asyncio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        if not self.begun.is_set():
+            self.begun.set()
+            return {"type": "http.request", "body": b"first ", "more_body": True}
+        await self.rest.wait()
+        return {"type": "http.request", "body": b"rest", "more_body": False}
+
+
+def test_bodies_that_come_slowly_keep_no_place_from_others() -> None:
+    async def story() -> tuple[list[Exchange], Exchange]:
+        bridge = Bridge(echo, threads=1, waiting=1)
+        slow = [Slow() for _ in range(5)]
+        sending = [asyncio.create_task(one.through(bridge)) for one in slow]
+        for one in slow:
+            await one.begun.wait()
+        quick = await Exchange(scope("POST"), b"quick").through(bridge)
+        for one, task in zip(slow, sending, strict=True):
+            one.rest.set()
+            await task
+        bridge.close()
+        return list(slow), quick
+
+    slow, quick = asyncio.run(story())
+
+    assert (quick.status, quick.body) == (200, b"quick")
+    assert [(one.status, one.body) for one in slow] == [(200, b"first rest")] * 5
+
+
+@pytest.mark.parametrize("header", [(b"content-length", b"999999"), (b"transfer-encoding", b"x")])
+def test_only_so_many_large_bodies_arrive_at_a_time(header: tuple[bytes, bytes]) -> None:
+    async def story() -> tuple[Exchange, Exchange, Exchange]:
+        bridge = Bridge(echo, arriving_large=1)
+        first = Slow(header)
+        sending = asyncio.create_task(first.through(bridge))
+        await first.begun.wait()
+        second = await Exchange(scope("POST", headers=[header]), b"large").through(bridge)
+        small = await Exchange(scope("POST"), b"small").through(bridge)
+        first.rest.set()
+        await sending
+        bridge.close()
+        return first, second, small
+
+    first, second, small = asyncio.run(story())
+
+    assert (first.status, second.status, small.status) == (200, 503, 200)

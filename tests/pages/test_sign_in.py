@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.conf import settings
 from django.test import Client
 
 from companies import sign_in
@@ -92,3 +93,28 @@ def test_the_theme_is_remembered_and_set_by_the_server(client: Client, db: None)
 def test_an_unknown_theme_changes_nothing(client: Client, db: None) -> None:
     client.post("/theme", {"theme": '"><script>'})
     assert 'data-theme="auto"' in client.get("/sign-in").content.decode()
+
+
+def test_the_admin_has_no_door_of_its_own(client: Client, olga: User) -> None:
+    asked = client.get("/admin/")
+    assert asked["Location"] == "/admin/login/?next=/admin/"
+    assert client.get(asked["Location"])["Location"] == "/sign-in?next=%2Fadmin%2F"
+    guess = client.post("/admin/login/", {"username": olga.email, "password": factories.PASSWORD})
+    assert guess.status_code == 302
+    assert "_auth_user_id" not in client.session
+
+
+def test_who_may_not_enter_the_admin_is_told_so(client: Client, olga: User) -> None:
+    client.force_login(olga)
+    assert client.get("/admin/login/?next=/admin/").status_code == 403
+
+
+def test_a_cookie_that_no_database_can_hold_is_nobodys_session(client: Client, olga: User) -> None:
+    headers = {"cookie": f'{settings.SESSION_COOKIE_NAME}="\\000abcdefghijkl"'}
+    assert client.get("/sign-in", headers=headers).status_code == 200
+    assert client.get("/", headers=headers)["Location"].startswith("/sign-in")
+
+
+def test_a_company_that_no_database_can_hold_is_not_found(client: Client, olga: User) -> None:
+    client.force_login(olga)
+    assert client.get("/c/%00/").status_code == 404

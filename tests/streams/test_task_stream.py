@@ -6,6 +6,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.db import connections
@@ -14,6 +15,7 @@ from agents.models import Agent, HeartbeatRun
 from companies import live
 from companies.models import User
 from issues.models import Issue
+from paperclip.streams import service
 from tests import factories
 from tests.api.conftest import Caller
 from tests.streams.viewing import end, in_thread, look, running_hub, write
@@ -135,3 +137,28 @@ def test_a_body_without_end_is_cut_off(as_olga: Caller) -> None:
             assert viewer.status == 413
 
     asyncio.run(story())
+
+
+def test_a_body_that_never_ends_keeps_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "BODY_SECONDS", 0.05)
+    sent: list[dict[str, Any]] = []
+    pieces = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive() -> dict[str, Any]:
+        if pieces:
+            return pieces.pop()
+        return await asyncio.Future()
+
+    async def send(message: Any) -> None:
+        sent.append(dict(message))
+
+    async def story() -> int:
+        async with running_hub() as hub:
+            scope = {"type": "http", "method": "POST", "path": PATH, "headers": [],
+                     "query_string": b""}  # fmt: skip
+            async with asyncio.timeout(10):
+                await service.app(scope, receive, send)
+            return hub.streams
+
+    assert asyncio.run(story()) == 0
+    assert sent[0]["status"] == 408
