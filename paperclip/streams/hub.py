@@ -14,6 +14,7 @@ import logging
 import random
 import time
 import uuid
+from collections import deque
 from typing import Any
 
 import psycopg
@@ -36,6 +37,7 @@ BEAT_SECONDS = 15.0
 ROWS_A_RUN = 200
 MAX_BACKOFF_SECONDS = 10.0
 MAX_STREAMS = 2_000
+HINTS_REMEMBERED = 4_096
 
 _RUN = """
 SELECT id, company_id, agent_id, issue_id, created_at, status, code, message, summary, attempt,
@@ -72,11 +74,16 @@ class Hub:
     def __init__(self) -> None:
         self.runs: dict[uuid.UUID, RunFeed] = {}
         self.companies: dict[str, CompanyFeed] = {}
+        self.heard_at: dict[str, float] = {}  # by company: the last notice, in seconds since 1970
         self.streams = 0
         self.beat = 0
         self.listener_pid: int | None = None
+        self.listening_since = float("inf")
         self.connected = asyncio.Event()
         self.threads = Threads()
+        # What was heard last, of all companies, as (ms, company, topic, entity).
+        self.heard: deque[tuple[int, str, str, str | None]] = deque(maxlen=HINTS_REMEMBERED)
+        self._heard_from_ms: int | None = None
         self._dirty: set[uuid.UUID] = set()
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -136,6 +143,23 @@ class Hub:
             if feed.viewers == 0 and self.companies.get(company_id) is feed:
                 del self.companies[company_id]
 
+    def hints_since(
+        self, company_id: str, topics: frozenset[str], since_ms: int
+    ) -> list[tuple[str, str | None]] | None:
+        """Topic and entity of what a company's viewer would have heard from a moment on (all
+        topics when none are named); None when nobody remembers that far back."""
+        start = self._heard_from_ms
+        full = len(self.heard) == HINTS_REMEMBERED
+        if start is None or since_ms < start or (full and since_ms <= self.heard[0][0]):
+            return None
+        found: dict[tuple[str, str | None], None] = {}
+        for at_ms, company, topic, entity_id in reversed(self.heard):
+            if at_ms < since_ms:
+                break
+            if company == company_id and (not topics or topic in topics):
+                found[topic, entity_id] = None
+        return list(found)
+
     async def _open(self, run_id: uuid.UUID) -> RunFeed:
         rows = await self._rows(_RUN, [[run_id]])
         if not rows:
@@ -192,6 +216,8 @@ class Hub:
                 ) as connection:
                     await connection.execute(f"LISTEN {live.LIVE_CHANNEL}")
                     self.listener_pid = connection.info.backend_pid
+                    self._heard_from_ms = time.time_ns() // 1_000_000
+                    self.listening_since = time.time()
                     self._mark_all()
                     if failures:
                         self._missed()
@@ -203,6 +229,7 @@ class Hub:
                 raise psycopg.OperationalError("the listening connection ended")
             except (psycopg.Error, OSError) as error:
                 self.connected.clear()
+                self._heard_from_ms = None
                 if failures == 0:
                     log.warning("streams: listener lost: %s", error)
                 failures += 1
@@ -215,9 +242,15 @@ class Hub:
                 run_id = uuid.UUID(entity_id)
                 if run_id in self.runs:
                     self._mark(run_id)
+        if topic != "run":  # output follows by itself; it makes no page out of date
+            self.heard_at[company_id] = time.time()
         feed = self.companies.get(company_id)
         if feed is not None:
             feed.note(topic, entity_id)
+
+    def changed_since(self, company_id: str, moment: float) -> bool:
+        """May something of this company have changed after `moment` (seconds since 1970)?"""
+        return self.listening_since > moment or self.heard_at.get(company_id, 0.0) >= moment
 
     def _missed(self) -> None:
         for feed in self.companies.values():

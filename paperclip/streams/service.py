@@ -78,9 +78,11 @@ async def _route(hub: hubs.Hub, scope: Scope, receive: Receive, send: Send) -> C
     topics = frozenset(t for t in query.get("topics", [""])[0].split(",") if t)
     check = partial(viewers.may_watch_company, proof, company)
     company_id = await hub.threads.run(check)
-    return follow_company(
-        hub, company_id, topics, check=check, again=_header(scope, b"last-event-id") is not None
-    )
+    again = _header(scope, b"last-event-id") is not None
+    if since := _number(query.get("since", ["0"])[0]):
+        # Between a page's making and its stream something may have changed.
+        again = again or hub.changed_since(company_id, since)
+    return follow_company(hub, company_id, topics, check=check, again=again)
 
 
 # --- what is streamed ------------------------------------------------------------------------
@@ -143,14 +145,15 @@ async def _events(hub: hubs.Hub, feed: RunFeed, seen: int, still_may: Recheck) -
 
 
 async def follow_company(
-    hub: hubs.Hub, company_id: str, topics: frozenset[str], *, check: Any, again: bool
+    hub: hubs.Hub, company_id: str, topics: frozenset[str], *, check: Any, since: str
 ) -> Chunks:
-    """Hints of a company. `again`: the viewer was here before and may have missed some."""
+    """Hints of a company. `since`: when the viewer read what they show, in milliseconds since
+    1970; empty when they have read nothing yet."""
     still_may = Recheck(hub, check)
     beat = hub.beat
     with hub.follow_company(company_id) as feed:
         seen = feed.token
-        yield resync(seen) if again else sse.KEEP_ALIVE
+        yield _opening(hub, company_id, topics, since, seen) if since else sse.KEEP_ALIVE
         while True:
             await still_may()
             bell = feed.bell.listen()
@@ -162,6 +165,18 @@ async def follow_company(
                 yield sse.KEEP_ALIVE
             else:
                 await bell.wait()
+
+
+def _opening(
+    hub: hubs.Hub, company_id: str, topics: frozenset[str], since: str, token: int
+) -> bytes:
+    """What changed between the reading and the stream; `resync` when that is not known."""
+    since_ms = int(since) if since.isascii() and since.isdigit() and len(since) <= 15 else 0
+    hints = hub.hints_since(company_id, topics, since_ms)
+    if hints is None:
+        return resync(token)
+    frames = (sse.frame(topic, {"topic": topic, "id": id}, token) for topic, id in hints)
+    return b"".join(frames) or sse.KEEP_ALIVE
 
 
 async def follow_task(hub: hubs.Hub, task: dict[str, Any], *, check: Any) -> Chunks:
@@ -327,5 +342,5 @@ def _last_event_id(scope: Scope) -> int:
 
 
 def _number(text: str) -> int:
-    """A seq, or 0 for what is none."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
+    """A seq or a moment, or 0 for what is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else 0

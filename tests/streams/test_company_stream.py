@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -73,6 +74,62 @@ def test_who_comes_back_is_told_to_read_anew(as_olga: Caller, acme: Company) -> 
     asyncio.run(story())
 
 
+def test_what_changed_between_the_page_and_its_stream_is_told(
+    as_olga: Caller, acme: Company, globex: Company, olga: User
+) -> None:
+    """A page is read first and watched a moment later: that moment must not be lost."""
+
+    async def story() -> None:
+        async with running_hub() as heart:
+            await heart.connected.wait()
+
+            def before() -> None:
+                live.publish(acme.id, "agents")
+
+            def between() -> None:
+                live.publish(acme.id, "issue", olga.id)
+                live.publish(acme.id, "costs")
+                live.publish(globex.id, "issue", olga.id)
+
+            await in_thread(before)
+            await until(lambda: len(heart.heard) == 1)
+            shown_at = time.time_ns() // 1_000_000 + 1
+            await asyncio.sleep(0.002)
+            await in_thread(between)
+            await until(lambda: len(heart.heard) == 4)
+            viewer = look(
+                f"/events?company={acme.id}&topics=issue,agents&since={shown_at}",
+                token=as_olga.token,
+            )
+            await viewer.until(lambda v: bool(v.events()))
+            assert [(e["event"], e["data"]["id"]) for e in viewer.events()] == [
+                ("issue", str(olga.id))
+            ]
+            await viewer.leave()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("since", ["1000", "-5", "x", "9" * 30])
+def test_a_page_older_than_the_memory_is_told_to_read_anew(
+    as_olga: Caller, acme: Company, since: str
+) -> None:
+    async def story() -> None:
+        async with running_hub() as heart:
+            await heart.connected.wait()
+            viewer = look(f"/events?company={acme.id}&since={since}", token=as_olga.token)
+            await viewer.until(lambda v: bool(v.named("resync")))
+            await viewer.leave()
+
+    asyncio.run(story())
+
+
+async def until(seen: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not seen():
+            await asyncio.sleep(0.01)
+
+
 def test_hints_of_another_company_stay_out(as_olga: Caller, acme: Company, globex: Company) -> None:
     async def story() -> None:
         async with running_hub() as heart:
@@ -88,6 +145,28 @@ def test_hints_of_another_company_stay_out(as_olga: Caller, acme: Company, globe
             await viewer.until(lambda v: bool(v.events()))
             assert [e["event"] for e in viewer.events()] == ["runs"]
             await viewer.leave()
+
+    asyncio.run(story())
+
+
+def test_a_page_hears_what_changed_while_it_was_on_its_way(as_olga: Caller, acme: Company) -> None:
+    async def story() -> None:
+        async with running_hub() as hub:
+            await hub.connected.wait()
+            made_at = int(time.time())
+            await in_thread(lambda: live.publish(acme.id, "issues"))
+            while str(acme.id) not in hub.heard_at:
+                await asyncio.sleep(0.01)
+            address = f"/events?company={acme.id}&topics=issues&since="
+            late = look(f"{address}{made_at}", token=as_olga.token)
+            await late.until(lambda v: bool(v.named("resync")))
+            await late.leave()
+            current = look(f"{address}{made_at + 60}", token=as_olga.token)
+            await current.until(lambda v: v.status == 200)
+            await in_thread(lambda: live.publish(acme.id, "issues"))
+            await current.until(lambda v: bool(v.named("issues")))
+            assert not current.named("resync")
+            await current.leave()
 
     asyncio.run(story())
 

@@ -14,11 +14,19 @@ export function state(name, text) {
   }
 }
 
+// A part that is being fetched would drop a second call together with its old element, and show
+// what was true before it: the call waits until the part stands.
+function busy(topic) {
+  const parts = document.querySelectorAll(`.htmx-request[hx-trigger*="live:"]`);
+  return [...parts].some((part) => topic === "all" || part.getAttribute("hx-trigger").includes(`live:${topic} `));
+}
+
 function tell(topic) {
   if (waiting.has(topic)) return;
   waiting.set(topic, setTimeout(() => {
     waiting.delete(topic);
-    document.body.dispatchEvent(new CustomEvent(`live:${topic}`));
+    if (busy(topic)) tell(topic);
+    else document.body.dispatchEvent(new CustomEvent(`live:${topic}`));
   }, QUIET));
 }
 
