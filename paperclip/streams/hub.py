@@ -74,11 +74,9 @@ class Hub:
     def __init__(self) -> None:
         self.runs: dict[uuid.UUID, RunFeed] = {}
         self.companies: dict[str, CompanyFeed] = {}
-        self.heard_at: dict[str, float] = {}  # by company: the last notice, in seconds since 1970
         self.streams = 0
         self.beat = 0
         self.listener_pid: int | None = None
-        self.listening_since = float("inf")
         self.connected = asyncio.Event()
         self.threads = Threads()
         # What was heard last, of all companies, as (ms, company, topic, entity).
@@ -217,7 +215,6 @@ class Hub:
                     await connection.execute(f"LISTEN {live.LIVE_CHANNEL}")
                     self.listener_pid = connection.info.backend_pid
                     self._heard_from_ms = time.time_ns() // 1_000_000
-                    self.listening_since = time.time()
                     self._mark_all()
                     if failures:
                         self._missed()
@@ -242,15 +239,10 @@ class Hub:
                 run_id = uuid.UUID(entity_id)
                 if run_id in self.runs:
                     self._mark(run_id)
-        if topic != "run":  # output follows by itself; it makes no page out of date
-            self.heard_at[company_id] = time.time()
+        self.heard.append((time.time_ns() // 1_000_000, company_id, topic, entity_id))
         feed = self.companies.get(company_id)
         if feed is not None:
             feed.note(topic, entity_id)
-
-    def changed_since(self, company_id: str, moment: float) -> bool:
-        """May something of this company have changed after `moment` (seconds since 1970)?"""
-        return self.listening_since > moment or self.heard_at.get(company_id, 0.0) >= moment
 
     def _missed(self) -> None:
         for feed in self.companies.values():
