@@ -55,7 +55,7 @@ def write_an_issue(page: Page, base: str) -> str:
     agents = page.locator("select[name=assignee] option")
     chosen = next(o for o in agents.all() if "Ellis" in (o.text_content() or ""))
     page.select_option("select[name=assignee]", value=chosen.get_attribute("value") or "")
-    page.locator("button[data-default]").click()
+    page.locator("button[data-default]:visible").first.click()
     page.wait_for_url("**/issues/ACM-*")
     return page.url
 
@@ -69,18 +69,20 @@ def take(page: Page, name: str) -> None:
 def picture(browser: Browser, base: str) -> None:
     page = sign_in(browser, base, "desktop", "light")
     issue = write_an_issue(page, base)
-    page.wait_for_timeout(3500)
+    page.locator("main .run-fold summary").first.click()  # unfold the running run
+    page.wait_for_timeout(5000)
     take(page, "issue")
     page.goto(base + COMPANY + "/")
     take(page, "home")
-    for path, name in (("/issues/", "issues"), ("/agents/", "agents"), ("/costs/", "costs")):
+    for path, name in (("/issues/", "issues"), ("/agents/", "agents")):
         page.goto(base + COMPANY + path)
         take(page, name)
     page.goto(issue)
-    page.locator("a[href*='/runs/']").first.click()
+    link = page.locator("main a[href*='/runs/']").first.get_attribute("href")
+    page.goto(base + (link or ""))
     take(page, "run")
     page = sign_in(browser, base, "desktop", "dark")
-    page.goto(base + COMPANY + "/issues/board/")
+    page.goto(base + COMPANY + "/issues/board")
     take(page, "board-dark")
     page = sign_in(browser, base, "phone", "light")
     take(page, "home-phone")

@@ -52,8 +52,8 @@ async def measure(the: World, table: Table, cookie: str) -> None:
     pages = {
         "company home": f"{prefix}/",
         "issues list": f"{prefix}/issues/",
-        "board": f"{prefix}/issues/board/",
-        "one issue": f"{prefix}/issues/BEN-5000/",
+        "board": f"{prefix}/issues/board",
+        "one issue": f"{prefix}/issues/BEN-5000",
         "agents": f"{prefix}/agents/",
         "costs": f"{prefix}/costs/",
     }
