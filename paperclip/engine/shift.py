@@ -77,6 +77,7 @@ class Shift:
         self._place = runs.START
         self._unknown: set[uuid.UUID] = set()
         self._hands = Hands(HANDS, "hands")
+        self._gate = Hands(1, "gate")  # claims wait for no running run
         self._pen = Hands(1, "pen")  # output never queues behind verbs
         self._writer = Writer(
             self._pen, self.lease, journals=self._journals, on_stale=self._stop_stale
@@ -190,7 +191,7 @@ class Shift:
         await self._bell.close()
         with contextlib.suppress(Exception):
             await adapters.aclose()
-        for hands in (self._hands, self._pen, self._pulse):
+        for hands in (self._hands, self._gate, self._pen, self._pulse):
             hands.close()
         log.info("worker %s has ended: %s", self.worker_id, self._ending or "surplus")
 
@@ -260,7 +261,7 @@ class Shift:
             free = self.capacity - len(self.running)
             if free <= 0 or self._ending or not self.lease.good:
                 return
-            batch = await self._hands.call(
+            batch = await self._gate.call(
                 runs.claim,
                 worker_id=self.worker_id,
                 limit=min(free, CLAIM_BATCH),
