@@ -73,7 +73,10 @@ def save_goal(request: PageRequest) -> HttpResponse:
             )
         else:
             verbs.create_goal(
-                company=request.company, actor=request.principal.actor, now=request.now, **fields
+                company=request.company,
+                actor=request.principal.actor,
+                now=request.now,
+                **{"title": "", **fields},
             )
     except NotFound:
         raise
@@ -106,7 +109,10 @@ def save_project(request: PageRequest) -> HttpResponse:
             )
         else:
             verbs.create_project(
-                company=request.company, actor=request.principal.actor, now=request.now, **fields
+                company=request.company,
+                actor=request.principal.actor,
+                now=request.now,
+                **{"name": "", **fields},
             )
     except NotFound:
         raise

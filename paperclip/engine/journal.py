@@ -27,6 +27,9 @@ PENDING_ENTRIES = 2_000
 TAKEN_ROWS = 200  # of one run at once, so that a talkative one leaves room for the others
 SHORTEST_SECRET = 6  # a shorter value would take half the log with it
 HIDDEN = "[redacted]"
+# Deeper than any honest value, and short of where encoders and the stack give up.
+MAX_DEPTH = 40
+TOO_DEEP = "[nested too deep]"
 
 
 class Redactor:
@@ -46,17 +49,17 @@ class Redactor:
                 text = text.replace(secret, HIDDEN)
         return text
 
-    def data(self, value: Any) -> Any:
-        """A JSON value without secrets in its strings."""
-        if not self._secrets:
-            return value
+    def data(self, value: Any, *, depth: int = MAX_DEPTH) -> Any:
+        """A JSON value without secrets in its strings, cut where it is nested `depth` deep."""
         if isinstance(value, str):
             return self.whole(value)
+        if not isinstance(value, Mapping | list | tuple):
+            return value
+        if depth <= 0:
+            return TOO_DEEP
         if isinstance(value, Mapping):
-            return {self.whole(str(k)): self.data(v) for k, v in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.data(item) for item in value]
-        return value
+            return {self.whole(str(k)): self.data(v, depth=depth - 1) for k, v in value.items()}
+        return [self.data(item, depth=depth - 1) for item in value]
 
     def feed(self, channel: str, text: str) -> str:
         """The next part of a channel's text; what may begin a secret is kept for the next call."""

@@ -84,6 +84,19 @@ def test_steps_are_searched_in_depth():
     assert SECRET not in "".join(f"{r.text}{r.data}" for r in rows)
 
 
+@pytest.mark.parametrize("secrets", [[], ["hunter22"]])
+def test_what_is_nested_too_deep_is_cut_there(secrets):
+    deep: object = "bottom"
+    for _ in range(5_000):
+        deep = [deep]
+    cut = Redactor(secrets).data({"a": deep})
+    levels = 0
+    while isinstance(cut, dict | list):
+        cut = cut["a"] if isinstance(cut, dict) else cut[0]
+        levels += 1
+    assert (levels, cut) == (journals.MAX_DEPTH, journals.TOO_DEEP)
+
+
 def test_a_value_too_short_to_be_a_secret_is_left():
     assert said(Text("a banana"), secrets=["an"])[0].text == "a banana"
 

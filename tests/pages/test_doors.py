@@ -42,6 +42,7 @@ def addresses(scene: Scene) -> list[str]:
         f"runs/{scene.failed_run.id}/log.txt",
         "costs/",
         "costs/?by=model",
+        "costs/prices",
         "costs/table.csv?by=provider",
         "activity/",
         "activity/?actor=user&noun=issue",
@@ -131,6 +132,7 @@ def acts(scene: Scene) -> list[str]:
         f"runs/{run}/cancel",
         f"runs/{run}/retry",
         "costs/budgets",
+        "costs/prices/set",
         "goals/save",
         "goals/projects",
         "settings/company",
@@ -155,6 +157,7 @@ def test_an_operator_does_not_manage(otto, sign_in, scene: Scene) -> None:  # ty
     browser = sign_in(otto)
     for path in (
         "costs/budgets",
+        "costs/prices/set",
         "settings/members",
         "settings/secrets",
         "agents/ada/terminate",
@@ -166,6 +169,11 @@ def test_a_viewer_sees_no_button_that_acts(veras: Client, scene: Scene) -> None:
     page = veras.get(f"/c/ACM/issues/{scene.running.identifier}").content.decode()
     assert "Comment and wake" not in page
     assert "/edit" not in page
+
+
+def test_a_form_without_its_fields_is_no_fault_of_ours(olgas: Client, scene: Scene) -> None:
+    answers = {path: olgas.post(f"/c/ACM/{path}").status_code for path in acts(scene)}
+    assert max(answers.values()) < 500, answers
 
 
 def test_a_form_from_elsewhere_is_refused(olga, acme: Company) -> None:  # type: ignore[no-untyped-def]
