@@ -190,7 +190,8 @@ TABLE: dict[str, Outcome] = {
             Code.BUDGET,
             "Budget reached",
             "A budget does not allow another model call.",
-            "Raise the budget, or wait for the next month.",
+            "Raise the budget or wait for its next period. A model whose price nobody knows needs"
+            " one, on the page Costs, Prices.",
         ),
         _row(
             Code.INTERNAL,

@@ -1,4 +1,4 @@
-"""The form of a budget. `budgets.py` has the rules."""
+"""The forms of a budget and of a price. `budgets.py` and `prices.py` have the rules."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ class BudgetForm(forms.Form):
         choices=[(Window.MONTH, "a month"), (Window.DAY, "a day"), (Window.LIFETIME, "all")],
     )
     warn_percent = forms.IntegerField(label="Warn at (%)", min_value=1, max_value=100, initial=80)
+    unpriced_calls = forms.IntegerField(
+        label="Calls without a price",
+        min_value=0,
+        max_value=10**9,
+        required=False,
+        widget=forms.NumberInput(attrs={"placeholder": "0"}),
+        help_text="So many may pass in a period. Empty: as it was.",
+    )
     is_hard = forms.BooleanField(
         label="Hold the agents when it is reached", required=False, initial=True
     )
@@ -45,5 +53,36 @@ class BudgetForm(forms.Form):
         return Scope(kind), uuid.UUID(key)
 
     @property
+    def unpriced(self) -> dict[str, int]:
+        """The number of calls, when one was given; a budget that stands keeps its own."""
+        calls = self.cleaned_data["unpriced_calls"]
+        return {} if calls is None else {"unpriced_calls": calls}
+
+    @property
     def limit_micros(self) -> int:
         return int(self.cleaned_data["limit"] * MICROS)
+
+
+class PriceForm(forms.Form):
+    """What a model costs, in dollars a million tokens, as providers print it."""
+
+    model = forms.CharField(max_length=120, help_text="As the agent names it.")
+    per_input = forms.DecimalField(
+        label="Input, $ a million tokens",
+        min_value=0,
+        max_value=Decimal(1_000_000),
+        decimal_places=6,
+        widget=forms.NumberInput(attrs={"step": "any", "placeholder": "0"}),
+        help_text="0: it is free.",
+    )
+    per_output = forms.DecimalField(
+        label="Output, $ a million tokens",
+        min_value=0,
+        max_value=Decimal(1_000_000),
+        decimal_places=6,
+        widget=forms.NumberInput(attrs={"step": "any", "placeholder": "0"}),
+    )
+
+    def pico(self, name: str) -> int:
+        """The price of a token in pico-dollars: a million for each dollar a million tokens."""
+        return int(self.cleaned_data[name] * MICROS)

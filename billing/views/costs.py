@@ -98,6 +98,7 @@ def set_budget(request: PageRequest) -> HttpResponse:
                 is_hard=form.cleaned_data["is_hard"],
                 actor=request.principal.actor,
                 now=request.now,
+                **form.unpriced,
             )
         except Refusal as refusal:
             form.add_error(refusal.field if refusal.field in form.fields else None, refusal.message)

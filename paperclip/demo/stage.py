@@ -31,6 +31,7 @@ DAYS = 14
 MODEL = "simulated"
 NOTE = "Simulated: nobody was charged."
 BUDGET_MICROS = 25_000_000
+UNPRICED_CALLS = 1_000
 ENTRANCE_SECONDS = 30  # between the runs that start now: there is something to see for a while
 PACE = 2.5
 
@@ -136,6 +137,8 @@ class _Stage:
             scope="company",
             scope_id=self.company.id,
             limit_micros=BUDGET_MICROS,
+            # So that a first model of one's own works at once, though nobody knows its price.
+            unpriced_calls=UNPRICED_CALLS,
             actor=self.operator,
             now=self.now,
         )

@@ -59,6 +59,7 @@ PAGES = (
     "runs/{run}",
     "runs/{run}/transcript",
     "costs/",
+    "costs/prices",
     "activity/",
     "goals/",
     "settings/",

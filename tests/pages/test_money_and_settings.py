@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.test import Client
 
 from agents.adapters.base import Usage
 from agents.models import Agent
-from billing import ledger
+from billing import ledger, prices
 from billing.models import Budget
 from companies.models import Company, Goal, Membership, OperatorKey, Project, Secret, User
 from tests import factories
@@ -193,3 +193,43 @@ def test_the_activity_pages_to_its_end(olgas: Client, acme: Company) -> None:
     second = text(olgas.get(f"/c/ACM/activity/{onward}"))
     assert first.count("activity-row") + second.count("activity-row") == 70
     assert olgas.get("/c/ACM/activity/?after=nonsense_x").status_code == 200
+
+
+def test_a_price_is_set_in_dollars_a_million_tokens(
+    olgas: Client, acme: Company, now: datetime
+) -> None:
+    form = {"model": "qwen3:8b", "per_input": "0.15", "per_output": "0"}
+    assert olgas.post("/c/ACM/costs/prices/set", form).status_code == 302
+    found = prices.own(
+        company_id=acme.id, provider="", model="qwen3:8b", now=now + timedelta(days=36_500)
+    )
+    assert found is not None
+    assert found.rate("input") == 150_000
+    assert found.rate("output") == 0
+    page = text(olgas.get("/c/ACM/costs/prices"))
+    assert "qwen3:8b" in page
+    assert "$0.15" in page
+
+
+def test_a_price_that_cannot_be_is_refused_at_its_field(olgas: Client, acme: Company) -> None:
+    form = {"model": "qwen3:8b", "per_input": "-1", "per_output": "many"}
+    answer = olgas.post("/c/ACM/costs/prices/set", form)
+    assert answer.status_code == 422
+    assert 'id="id_per_input_error"' in text(answer)
+    assert 'id="id_per_output_error"' in text(answer)
+
+
+def test_a_budget_can_let_calls_without_a_price_pass(olgas: Client, acme: Company) -> None:
+    form = {"whose": f"company:{acme.id}", "limit": "5", "window": "month", "warn_percent": "80"}
+    olgas.post("/c/ACM/costs/budgets", form | {"unpriced_calls": "20", "is_hard": "on"})
+    assert Budget.objects.get().unpriced_calls == 20
+    assert "20 calls without a price" in text(olgas.get("/c/ACM/costs/"))
+
+
+def test_raising_a_budget_keeps_the_calls_that_it_lets_pass(olgas: Client, acme: Company) -> None:
+    form = {"whose": f"company:{acme.id}", "limit": "5", "window": "month", "warn_percent": "80"}
+    olgas.post("/c/ACM/costs/budgets", form | {"unpriced_calls": "20", "is_hard": "on"})
+    olgas.post("/c/ACM/costs/budgets", form | {"limit": "9", "is_hard": "on"})
+    budget = Budget.objects.get()
+    assert budget.limit_micros == 9_000_000
+    assert budget.unpriced_calls == 20

@@ -42,6 +42,8 @@ class Command(BaseCommand):
                     if options["verify"] and entry.state == ArchivedPartition.State.DROPPED:
                         archive.verify(entry=entry, folder=folder)
                     self._show(entry)
+                if not entries:
+                    self.stdout.write("Nothing is archived.")
             elif options["restore"]:
                 self._restore(options["restore"], options["table"], folder)
             else:
