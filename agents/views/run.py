@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.contrib import messages
-from django.db.models import Count, F, Func, IntegerField, Max, Sum, Value
+from django.db.models import Count, F, Func, IntegerField, QuerySet, Sum, Value
+from django.db.models.functions import Coalesce
 from django.http import HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.utils.html import format_html
@@ -21,6 +22,10 @@ from companies.views.door import PageRequest, back, page
 # Events of one page; what lies before is one click away.
 WINDOW = 4_000
 WHOLE = 200_000
+# Events differ in size by a thousand times: this bounds what a browser is given to lay out.
+WINDOW_BYTES = 1_000_000
+WHOLE_BYTES = 8_000_000
+FOLDED_BYTES = 250_000
 FAILED = frozenset({"failed", "timed_out", "lost", "unknown"})
 
 
@@ -36,9 +41,13 @@ def run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
         "unpriced": found.unpriced_calls and not found.cost_micros,
     }
     if context["raw"]:
-        context["events"] = _events(found, 0, WINDOW)
+        context["events"] = _within(found, 0, WINDOW, WINDOW_BYTES)
     else:
-        context |= _log(found, WHOLE if request.GET.get("all") else WINDOW)
+        context |= (
+            _log(found, WHOLE, WHOLE_BYTES)
+            if request.GET.get("all")
+            else _log(found, WINDOW, WINDOW_BYTES)
+        )
     if request.htmx and request.htmx.target == "run-page":
         return render(request, "agents/_run.html", context)
     return render(request, "agents/run.html", context)
@@ -53,7 +62,7 @@ def part(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
         "live": found.status == HeartbeatRun.Status.RUNNING,
         "folded": True,
     }
-    return render(request, "agents/_transcript.html", context | _log(found, 1_000))
+    return render(request, "agents/_transcript.html", context | _log(found, 1_000, FOLDED_BYTES))
 
 
 @page()
@@ -111,15 +120,39 @@ def _events(found: HeartbeatRun, after: int, limit: int) -> list[RunEvent]:
     return list(events.order_by("seq")[:limit])
 
 
-def _log(found: HeartbeatRun, window: int) -> dict[str, Any]:
-    """The last `window` events as a transcript; line numbers count what was left out."""
-    every = RunEvent.objects.filter(run_id=found.id, run_created_at=found.created_at)
-    last = every.aggregate(last=Max("seq"))["last"] or 0
-    skipped, first_line = 0, 1
-    if last > window:
-        before = every.filter(seq__lte=last - window)
-        breaks = Func(F("text"), Value("\n"), function="regexp_count", output_field=IntegerField())
-        counted = before.aggregate(n=Count("id"), lines=Sum(breaks))
-        skipped, first_line = counted["n"], (counted["lines"] or 0) + 1
-    events = _events(found, last - window if skipped else 0, window)
-    return {"log": transcript.render(events, first_line=first_line), "skipped": skipped}
+def _within(found: HeartbeatRun, after: int, limit: int, size: int) -> list[RunEvent]:
+    """The first events after `after`: as many as `limit` and `size` bytes allow."""
+    rows = _of(found).filter(seq__gt=after).order_by("seq")
+    return _events(found, after, max(1, _how_many(rows, limit, size)))
+
+
+def _log(found: HeartbeatRun, window: int, size: int) -> dict[str, Any]:
+    """The last events, at most `window` and about `size` bytes, as a transcript; line numbers
+    count what was left out."""
+    every = _of(found)
+    newest = every.order_by("-seq")
+    shown = _how_many(newest, window, size)
+    first = newest.values_list("seq", flat=True)[shown - 1] if shown else 0
+    before = every.filter(seq__lt=first)
+    breaks = Func(F("text"), Value("\n"), function="regexp_count", output_field=IntegerField())
+    counted = before.aggregate(n=Count("id"), lines=Sum(breaks))
+    first_line = (counted["lines"] or 0) + 1
+    events = _events(found, first - 1, window)
+    return {"log": transcript.render(events, first_line=first_line), "skipped": counted["n"]}
+
+
+def _of(found: HeartbeatRun) -> QuerySet[RunEvent]:
+    return RunEvent.objects.filter(run_id=found.id, run_created_at=found.created_at)
+
+
+def _how_many(rows: QuerySet[RunEvent], limit: int, size: int) -> int:
+    """How many of the first rows fit into `size` bytes; one always does."""
+    text = Func(F("text"), function="octet_length", output_field=IntegerField())
+    data = Func(F("data"), function="pg_column_size", output_field=IntegerField())
+    sizes = rows.annotate(bytes=text + Coalesce(data, 0)).values_list("bytes", flat=True)[:limit]
+    taken = 0
+    for count, one in enumerate(sizes):
+        taken += one
+        if count and taken > size:
+            return count
+    return len(sizes)

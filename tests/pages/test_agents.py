@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from django.test import Client
 
 from agents.models import Agent, AgentKey, HeartbeatRun
@@ -233,3 +234,17 @@ def test_running_again_leads_to_the_new_run(olgas: Client, scene: Scene) -> None
 def test_a_running_run_cannot_be_run_again(olgas: Client, scene: Scene) -> None:
     answer = olgas.post(f"/c/ACM/runs/{scene.live_run.id}/retry", follow=True)
     assert "has not ended yet" in text(answer)
+
+
+def test_a_log_of_huge_pieces_shows_no_more_than_a_browser_bears(
+    olgas: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agents.views.run.WINDOW_BYTES", 2_500)
+    run = scene.failed_run
+    for seq in range(100, 110):
+        event(run, seq, "stdout", f"piece {seq} " + "x" * 1_000 + "\n")
+    page = olgas.get(f"/c/ACM/runs/{run.id}").content.decode()
+    assert ("piece 107" in page, "piece 108" in page, "piece 109" in page) == (False, True, True)
+    assert "events before this" in page
+    raw = olgas.get(f"/c/ACM/runs/{run.id}?view=raw").content.decode()
+    assert "piece 109" not in raw
