@@ -173,4 +173,8 @@ def instance(folder: Path, **env: str) -> Iterator[Instance]:
         yield made.start()
     finally:
         if made.process is not None:
-            made.stop()
+            try:
+                made.stop()
+            finally:
+                made.process.kill()  # all others end with it
+                made.process.wait(10)
