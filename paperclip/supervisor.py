@@ -22,9 +22,10 @@ import psutil
 from paperclip import children
 
 _POLL_SECONDS = 0.25
+_NOT_FOR_CHILDREN = frozenset({"PAPERCLIP_ADMIN_PASSWORD"})
 _STABLE_SECONDS = 30  # a child that lived this long starts again at once
 _BACK_OFF_SECONDS = (0.5, 1, 2, 5, 10, 30)
-_WATCH_SECONDS = 15
+_WATCH_SECONDS = 3
 STOP_SECONDS = 10
 
 
@@ -146,7 +147,7 @@ class Supervisor:
         child.process = subprocess.Popen(
             child.argv,
             cwd=self._cwd,
-            env={**os.environ, **child.env, children.SUPERVISED: "1"},
+            env={**_handed_down(), **child.env, children.SUPERVISED: "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -250,6 +251,11 @@ class Supervisor:
             kill_tree(child.process.pid)
             child.process.wait()
             self._bury(child)
+
+
+def _handed_down() -> dict[str, str]:
+    """The environment without what only the start needs: whoever runs as our user can read it."""
+    return {name: value for name, value in os.environ.items() if name not in _NOT_FOR_CHILDREN}
 
 
 def print_line(name: str, line: str) -> None:

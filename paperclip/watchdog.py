@@ -8,14 +8,22 @@ import logging
 
 import psycopg
 from django.conf import settings
+from django.db import DatabaseError, connections
+
+from paperclip.engine import schedule
 
 SILENCE_SECONDS = 180
+RING_AFTER_SECONDS = 2  # a cluster that has just started still finds the bell of its start
 
 logger = logging.getLogger(__name__)
 
 _AGE = "SELECT extract(epoch FROM now() - max(beat_at))"
 _BEACON = f"{_AGE} FROM agents_beacon WHERE name = 'default'"
 _SHIFT = f"{_AGE} FROM agents_worker WHERE instance = %(instance)s"
+_LIVE = (
+    "SELECT count(*) FROM agents_worker"
+    " WHERE instance = %(instance)s AND lease_expires_at > clock_timestamp()"
+)
 _DRAIN = "UPDATE agents_worker SET draining = true WHERE instance = %(instance)s"
 
 
@@ -25,10 +33,35 @@ def default_cluster_ails(alive_seconds: float) -> str | None:
 
 
 def dispatch_cluster_ails(alive_seconds: float, instance: str) -> str | None:
-    """Says what is wrong when this instance's shifts have given no sign of life for minutes."""
+    """Says what is wrong when this instance's shifts have given no sign of life for minutes.
+
+    Until then it rings for those that are missing.
+    """
+    if alive_seconds > RING_AFTER_SECONDS:
+        ring_for_missing_shifts(instance)
     return _silent(
         _SHIFT, {"instance": instance}, alive_seconds, "has had no shift for three minutes"
     )
+
+
+def ring_for_missing_shifts(instance: str) -> bool:
+    """Rings for shifts when this instance has fewer than it should; says whether it did.
+
+    A killed worker takes its bell along, and the minute's bell would leave the runs waiting.
+    """
+    try:
+        with _connection() as connection:
+            row = connection.execute(_LIVE, {"instance": instance}).fetchone()
+        if row is None or (row[0] or 0) >= settings.SHIFTS:
+            return False
+        schedule.ring()
+    except (psycopg.Error, DatabaseError) as error:
+        logger.warning("The watchdog cannot ring for a shift: %s", error)
+        return False
+    finally:
+        # The next look may find another server there.
+        connections.close_all()
+    return True
 
 
 def drain(instance: str) -> None:

@@ -93,8 +93,12 @@ def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="paperclip-shots-") as folder:
         os.chmod(folder, 0o755)  # noqa: S103 - the database runs as another user
-        people = {"PAPERCLIP_ADMIN_EMAIL": EMAIL, "PAPERCLIP_ADMIN_PASSWORD": PASSWORD}
-        instance = Instance(Path(folder) / "data", PAPERCLIP_DEMO="1", **people).start()
+        instance = Instance(
+            Path(folder) / "data",
+            PAPERCLIP_DEMO="1",
+            PAPERCLIP_ADMIN_EMAIL=EMAIL,
+            PAPERCLIP_ADMIN_PASSWORD=PASSWORD,
+        ).start()
         try:
             with sync_playwright() as play:
                 browser = play.chromium.launch(executable_path=chromium, args=FLAGS)

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
+from django_q.models import OrmQ
 
 from agents.models import Beacon, Worker
 from companies.ids import new_id
@@ -72,3 +73,19 @@ def test_draining_reaches_the_shifts_of_one_instance() -> None:
     elsewhere.refresh_from_db()
     assert here.draining
     assert not elsewhere.draining
+
+
+def test_it_rings_for_a_shift_whose_lease_has_run_out(settings: pytest.MonkeyPatch) -> None:
+    settings.SHIFTS = 2
+    alive = shift("here", silent_for=-10)
+    gone = shift("here", silent_for=30)
+
+    assert watchdog.ring_for_missing_shifts("here")
+    assert OrmQ.objects.filter(key="dispatch").count() == 2
+    assert watchdog.ring_for_missing_shifts("here")
+    assert OrmQ.objects.filter(key="dispatch").count() == 2, "one bell a worker is enough"
+
+    Worker.objects.filter(id=gone.id).update(lease_expires_at=alive.lease_expires_at)
+    OrmQ.objects.all().delete()
+    assert not watchdog.ring_for_missing_shifts("here")
+    assert not OrmQ.objects.exists()
