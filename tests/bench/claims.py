@@ -86,18 +86,22 @@ def claimer(batch: int, start: float, results: multiprocessing.Queue) -> None:
 
     django.setup()
     from django.db import connection
-    from django.utils import timezone
 
     from agents import runs, workers
 
-    worker = workers.register(instance="bench", slot=0, capacity=100_000, now=timezone.now())
-    connection.ensure_connection()
+    worker = workers.register(instance="bench", slot=0, pid=os.getpid(), capacity=100_000)
+    with connection.cursor() as cursor:  # nobody beats here; the lease lasts for the round
+        cursor.execute(
+            "UPDATE agents_worker SET lease_expires_at = now() + interval '1 hour' WHERE id = %s",
+            [worker],
+        )
     while time.time() < start:
         time.sleep(0.001)
     ids: list[str] = []
-    empty = 0
+    empty, place = 0, runs.START
     while empty < 3:
-        claimed = runs.claim(worker_id=worker, limit=batch)
+        claimed = runs.claim(worker_id=worker, limit=batch, place=place)
+        place = claimed.place
         ids += [str(one.run_id) for one in claimed]
         empty = 0 if claimed else empty + 1
         if not claimed:
@@ -116,7 +120,7 @@ def one_round(claimers: int, batch: int) -> float:
     ]
     for process in processes:
         process.start()
-    answers = [results.get(timeout=180) for _ in processes]
+    answers = [results.get(timeout=60) for _ in processes]
     for process in processes:
         process.join(20)
     ids = [one for part, _ in answers for one in part]
@@ -152,7 +156,7 @@ def bench() -> Table:
             done = manage("migrate", "-v", "0", env=dict(os.environ))
             assert done.returncode == 0, done.stderr
             seed()
-            for claimers, batch in ((1, 1), (1, 50), (4, 50), (16, 50)):
+            for claimers, batch in ((1, 50), (4, 50), (16, 50)):
                 rates = [one_round(claimers, batch) for _ in range(ROUNDS)]
                 table.add(claimers, batch, spread(rates), 0)
         finally:

@@ -10,7 +10,7 @@ from tests.bench.client import Answer, Client, closed_loop
 from tests.bench.report import Table, quantiles, spread
 from tests.bench.world import World, world
 
-SECONDS = 6.0
+SECONDS = 4.0
 ROUNDS = 3
 
 
