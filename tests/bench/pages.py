@@ -9,7 +9,7 @@ from tests.bench.report import Table, quantiles, spread
 from tests.bench.world import World, world
 
 ISSUES = 10_000
-SECONDS, ROUNDS = 4.0, 3
+SECONDS, ROUNDS = 2.0, 3
 
 
 def fill(the: World) -> None:
