@@ -13,6 +13,7 @@ import psycopg
 from django.conf import settings
 from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
+from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
 from companies import partitions, sign_in
@@ -41,9 +42,15 @@ def prepare_database(now: datetime) -> None:
     _check_server()
     with _alone():
         _check_not_newer()
-        call_command("migrate", interactive=False, verbosity=0)
+        if _migrations_wait():  # asking is several times quicker than migrating nothing
+            call_command("migrate", interactive=False, verbosity=0)
         partitions.ensure_all(now=now)
         schedule.ensure()
+
+
+def _migrations_wait() -> bool:
+    executor = MigrationExecutor(connection)
+    return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
 
 
 def prepare_static() -> None:
