@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 from paperclip import postgres
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 120
+START_SECONDS = 60
 
 
 def free_port() -> int:
