@@ -19,7 +19,7 @@ import psycopg
 from django.db import connection, transaction
 
 from agents.wakes import ANSWERING, ORIGINAL_REASON
-from companies import live
+from companies import faultpoints, live
 
 WINDOW = 128  # agents with something queued that one claim looks at
 FEWEST_COMPANIES = 4  # of which one claim takes from, at least, where there are as many
@@ -318,6 +318,7 @@ def claim(
         if not agents:
             return Batch([], more=unseen, place=onward)
         depth, moved = _take(cursor, worker_id, limit, companies, agents)
+        faultpoints.reach("claiming")
     taken = [Claimed(*moved_row[:8]) for moved_row in moved if moved_row[8] == "running"]
     _tell(moved)
     full = len(taken) >= limit

@@ -18,6 +18,8 @@ from collections.abc import Iterable
 import orjson
 from django.db import connections, transaction
 
+from companies import faultpoints
+
 log = logging.getLogger(__name__)
 
 WAKE_CHANNEL = "paperclip_wake"  # payload: nothing
@@ -149,6 +151,7 @@ class Sender:
     def _send(self, messages: list[tuple[str, str]]) -> None:
         connection = connections[DATABASE]
         try:
+            faultpoints.reach("notifying")
             connection.close_if_unusable_or_obsolete()
             with connection.cursor() as cursor:
                 cursor.execute(

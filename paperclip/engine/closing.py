@@ -16,7 +16,7 @@ from django.utils import timezone
 from agents import outcomes, providers, roster, runs
 from agents.adapters.base import AdapterError, Code, Throttled
 from agents.models import HeartbeatRun, Hold
-from companies import activity
+from companies import activity, faultpoints
 from issues import progress, work
 
 Status = HeartbeatRun.Status
@@ -65,6 +65,7 @@ def close_run(claimed: runs.Claimed, ending: Ending) -> None:
             retry_at=retry_at,
             now=now,
         )
+        faultpoints.reach("reported", run.pk)
         if not runs.finish(
             run_id=run.pk,
             epoch=run.epoch,
@@ -95,6 +96,7 @@ def close_run(claimed: runs.Claimed, ending: Ending) -> None:
                     now=now,
                 )
         progress.judge(run=run, ending=ending.code, message=message, result=ending.result, now=now)
+        faultpoints.reach("finished", run.pk)
 
 
 def _put_down(run: HeartbeatRun, now: datetime) -> None:

@@ -37,6 +37,7 @@ from agents.adapters.base import (
 )
 from agents.models import HeartbeatRun, RunEvent
 from billing import budgets
+from companies import faultpoints
 from companies.errors import Refusal
 from issues import briefing, tools
 from paperclip.engine.calls import book, grant, use_tool
@@ -95,7 +96,9 @@ class Heartbeat:
             await self._settle_loose()
             if ending is not None and self.why != FENCED:
                 await self.journal.settle()
+                faultpoints.reach("written", self.claimed.run_id)
                 await self._close(ending)
+                faultpoints.reach("committed", self.claimed.run_id)
         except runs.Stale:
             self.journal.refuse()
         except Exception:
@@ -107,8 +110,10 @@ class Heartbeat:
     async def _open_and_run(self) -> Ending | None:
         if self.why:
             return self._stopped()
+        faultpoints.reach("claimed", self.claimed.run_id)
         try:
             self._opening = await self._insist(open_run, self.claimed)
+            faultpoints.reach("opened", self.claimed.run_id)
         except (runs.Stale, briefing.Gone, *PASSING):
             raise runs.Stale from None
         except budgets.BudgetExhausted as refusal:
@@ -181,6 +186,7 @@ class Heartbeat:
             if isinstance(event, Step) and event.phase == "end" and not event.is_error:
                 self._acted = self._acted or self._opening_uses_no_tools()
             await self.journal.say(event)
+            faultpoints.reach("streaming", self.claimed.run_id)
             if isinstance(event, Step):
                 self._steps.see(event)
 
@@ -288,6 +294,7 @@ class Heartbeat:
                 input_tokens=input_tokens,
                 max_output_tokens=max_output_tokens,
             )
+            faultpoints.reach("reserved", self.claimed.run_id)
         except Refusal as refusal:
             raise AdapterError(Code.BUDGET, refusal.message) from None
 
@@ -300,6 +307,7 @@ class Heartbeat:
     async def _book_in_time(self, usage: Usage) -> None:
         assert self._opening is not None
         deadline = asyncio.get_running_loop().time() + 60
+        faultpoints.reach("answered", self.claimed.run_id)
         try:
             booked = await self._hands.insist(
                 lambda: asyncio.get_running_loop().time() < deadline,
@@ -307,6 +315,7 @@ class Heartbeat:
                 self._opening.briefing,
                 usage,
             )
+            faultpoints.reach("settled", self.claimed.run_id)
         except Refusal as refusal:
             log.warning("run %s: cost not booked: %s", self.claimed.run_id, refusal.message)
             self.journal.note(RunEvent.Kind.SYSTEM, f"A cost was not booked: {refusal.message}")

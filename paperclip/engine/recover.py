@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from agents import runs
 from agents.models import HeartbeatRun
+from companies import faultpoints
 from issues import work
 from issues.models import Checkout
 
@@ -47,6 +48,7 @@ def give_up(*, run_id: uuid.UUID, epoch: int, now: datetime) -> runs.Lost | None
     if run is None or run.status != HeartbeatRun.Status.RUNNING:
         return None
     loss = runs.loss_of(run)
+    faultpoints.reach("rescuing", run_id)
     work.report(
         run=run,
         status=loss.status,
