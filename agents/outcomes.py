@@ -162,6 +162,12 @@ TABLE: dict[str, Outcome] = {
             "Read the end of the log, correct the cause, run the agent again.",
         ),
         _row(
+            Code.REPORTED,
+            "Agent gave up",
+            "The agent itself says that it could not do the work.",
+            "Read its words; put right what it lacks, then wake it again.",
+        ),
+        _row(
             Code.BAD_RESULT,
             "Result not understood",
             "The result does not follow the result protocol.",

@@ -5,6 +5,7 @@ Called with the run's own token, by nobody else.
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from datetime import timedelta
 from typing import Annotated, Any
@@ -16,12 +17,15 @@ from ninja import Body, Router
 from pydantic import Field
 
 from agents import runs, shapes
-from agents.adapters import base, results
+from agents.adapters import base, failures, results
 from agents.models import HeartbeatRun
 from billing import ledger
 from companies import wire
 from companies.errors import Conflict, Forbidden, Invalid, NotFound
-from paperclip.engine import closing
+from issues import briefing
+from paperclip import callers
+from paperclip.engine import closing, opening
+from paperclip.engine.journal import Redactor
 
 router = Router()
 
@@ -45,8 +49,8 @@ def extend_lease(
 def report_result(
     request: HttpRequest, run_id: uuid.UUID, body: Body[dict[str, Any]]
 ) -> HttpResponse:
-    """Takes the result object of the adapters: summary, status, usage, cost, session, result. The
-    run's token is worthless afterwards."""
+    """Takes the result object of the adapters: summary, status, usage, cost, session, result; with
+    `error` the run has failed. The run's token is worthless afterwards."""
     run = _own(request, run_id)
     if run.lease_expires_at is None:
         raise Conflict("run_not_external", "This run does not wait for a call back.")
@@ -58,8 +62,8 @@ def report_result(
         if outcome.usage is not None:
             _book(run, outcome.usage)
         try:
-            closing.close_run(_claimed(run), _ending(outcome.done))
-        except runs.Stale:
+            closing.close_run(_claimed(run), _ending(outcome, _redactor(request, run)))
+        except (runs.Stale, briefing.Gone):
             raise Conflict("run_ended", "This run has ended already.") from None
     run.refresh_from_db()
     return wire.answer(shapes.run(run, timezone.now()))
@@ -106,11 +110,23 @@ def _claimed(run: HeartbeatRun) -> runs.Claimed:
     )
 
 
-def _ending(done: base.Done) -> closing.Ending:
+def _redactor(request: HttpRequest, run: HeartbeatRun) -> Redactor:
+    token = callers.bearer(request.headers.get("Authorization")) or ""
+    return Redactor([token, *opening.known_secrets(run)])
+
+
+def _ending(outcome: results.Outcome, redactor: Redactor) -> closing.Ending:
+    done = outcome.done
     session = {"sessionId": done.session_id} if done.session_id else {}
-    return closing.Ending(
-        HeartbeatRun.Status.SUCCEEDED,
-        summary=done.summary,
-        wish=done.status,
-        result={**dict(done.result), **session},
+    ending = (
+        closing.Ending(HeartbeatRun.Status.SUCCEEDED)
+        if outcome.failure is None
+        else closing.failure(outcome.failure)
+    )
+    return dataclasses.replace(
+        ending,
+        message=redactor.whole(failures.redact(ending.message)),
+        summary=redactor.whole(failures.redact(done.summary)),
+        wish=done.status if outcome.failure is None else None,
+        result=redactor.data({**dict(done.result), **session}),
     )

@@ -39,6 +39,7 @@ class Code(StrEnum):
     TURN_LIMIT = "turn_limit"  # more model turns than allowed
     LOOP = "loop_detected"  # it goes round in circles
     EXIT_NONZERO = "exit_nonzero"
+    REPORTED = "reported_failure"  # the agent itself says that it could not do it
     BAD_RESULT = "bad_result"  # the result does not follow the result protocol
     SIMULATED = "simulated_failure"  # the demo agent, failing on purpose
     CANCELLED = "cancelled"

@@ -35,6 +35,8 @@ from agents.adapters.base import (
 from agents.adapters.failures import jitter
 
 MAX_REPEATS = 2
+# A line of a program's log may say "error" and mean little; a service's whole answer means it.
+ERROR = frozenset({"error"})
 PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]+)\s*\}\}")
 # Refused before it did anything, by the word of the status itself.
 UNSENT_STATUSES = frozenset({429, 502, 503, 504})
@@ -90,6 +92,8 @@ class Http:
                 acted=True,
             ) from None
         for event in _read(response, content, config):
+            if isinstance(event, AdapterError):
+                raise event
             yield event
 
     async def test(self, config: AnyConfig, secrets: Mapping[str, str]) -> list[Check]:
@@ -245,16 +249,20 @@ def _filled(value: Any, values: Mapping[str, str]) -> Any:
     return value
 
 
-def _read(response: httpx.Response, content: bytes, config: HttpConfig) -> list[Event]:
+def _read(
+    response: httpx.Response, content: bytes, config: HttpConfig
+) -> list[Event | AdapterError]:
+    """What the answer says; a failure stands last."""
     host = httpx.URL(config.url).host
     if response.status_code == 202:
         return [Done(awaiting_callback=True)]
     if not content.strip():
         return [Done()]
-    raw = results.recognise(content)
+    raw = results.recognise(content, also=ERROR)
     if raw is not None:
         outcome = results.read(raw, provider=host)
-        return [outcome.usage, outcome.done] if outcome.usage else [outcome.done]
+        used: list[Event] = [outcome.usage] if outcome.usage else []
+        return [*used, outcome.failure or outcome.done]
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "text/plain":
         return [Done(summary=content.decode("utf-8", "replace").strip())]

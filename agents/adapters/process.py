@@ -224,6 +224,8 @@ class Execution:
                 acted=True,
                 detail={"exitCode": code, "stderr": failures.redact(self.last_error)},
             )
+        if outcome is not None and outcome.failure is not None:
+            raise outcome.failure
         if outcome is not None:
             yield outcome.done
         else:

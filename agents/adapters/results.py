@@ -2,7 +2,8 @@
 
 One JSON object with any of: `summary` (text), `status` (a wish for the issue), `usage`
 (`model`, `provider`, `inputTokens`, `cacheReadTokens`, `cacheWriteTokens`, `outputTokens`,
-`reasoningTokens`), `cost` (US dollars), `session` (an id) and `result` (any object).
+`reasoningTokens`), `cost` (US dollars), `session` (an id), `result` (any object) and `error` (a
+text, or an object with `message`), which says that the work failed.
 Other keys are ignored. Programs print it as the last JSON line of their output or write it to
 the file named by PAPERCLIP_RESULT_FILE; services answer with it.
 """
@@ -23,6 +24,7 @@ RECOGNISED = frozenset(
     {"summary", "status", "usage", "cost", "costUsd", "session", "sessionId", "result"}
 )
 MAX_RESULT_BYTES = 1024**2
+MAX_ERROR_CHARS = 2_000
 
 Tokens = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -36,6 +38,10 @@ def _dollars(value: Any) -> Any:
         except InvalidOperation:
             return value
     return value
+
+
+def _said(value: Any) -> Any:
+    return value.get("message") if isinstance(value, Mapping) else value
 
 
 def _session_id(value: Any) -> Any:
@@ -65,16 +71,20 @@ class Report(Config, extra="ignore", str_max_length=MAX_RESULT_BYTES):
         None, validation_alias=AliasChoices("session", "sessionId")
     )
     result: dict[str, Any] | None = None
+    error: Annotated[str | None, BeforeValidator(_said), Field(min_length=1)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """What was used, and how it ended: `failure` is set when the agent says that it failed."""
+
     usage: Usage | None
     done: Done
+    failure: AdapterError | None = None
 
 
-def recognise(text: str | bytes) -> Mapping[str, Any] | None:
-    """The object in `text` when it is one of the protocol; None otherwise."""
+def recognise(text: str | bytes, *, also: frozenset[str] = frozenset()) -> Mapping[str, Any] | None:
+    """The object in `text` when a key of the protocol, or of `also`, shows it to be one."""
     text = text.strip()
     opening: Any = text[:1]
     if opening not in ("{", b"{"):
@@ -83,7 +93,7 @@ def recognise(text: str | bytes) -> Mapping[str, Any] | None:
         parsed = lenient.loads(text)
     except ValueError:
         return None
-    if isinstance(parsed, dict) and RECOGNISED & parsed.keys():
+    if isinstance(parsed, dict) and (RECOGNISED | also) & parsed.keys():
         return parsed
     return None
 
@@ -104,7 +114,11 @@ def read(raw: Mapping[str, Any], *, provider: str) -> Outcome:
         result=report.result or {},
         session_id=report.session or "",
     )
-    return Outcome(_usage(report, provider), done)
+    failure = None
+    if report.error is not None:
+        # It may have done half of the work: a person decides whether it is done again.
+        failure = AdapterError(Code.REPORTED, report.error.strip()[:MAX_ERROR_CHARS], acted=True)
+    return Outcome(_usage(report, provider), done, failure)
 
 
 def _usage(report: Report, provider: str) -> Usage | None:

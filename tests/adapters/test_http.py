@@ -157,6 +157,19 @@ def test_an_answer_that_is_no_result(content: Any, code: Code, service: Service)
     assert played.error.code is code
 
 
+@pytest.mark.parametrize("error", ["The forge is cold.", {"message": "The forge is cold."}])
+def test_a_good_status_with_an_error_inside_is_a_failure(error: Any, service: Service) -> None:
+    service.will(200, {"error": error, "cost": 0.01})
+
+    played = run(service)
+
+    assert played.error is not None
+    assert played.error.code is Code.REPORTED
+    assert played.error.message == "The forge is cold."
+    assert played.error.acted
+    assert [usage.cost_micros for usage in played.usages] == [10_000]
+
+
 def test_an_endless_answer_is_cut(service: Service) -> None:
     service.will(200, b"x" * 1_100_000)
     played = run(service)

@@ -10,6 +10,9 @@ from django.utils import timezone
 from agents import runs
 from agents.models import Agent, HeartbeatRun
 from billing.models import CostEvent
+from companies import secrets
+from companies.activity import SYSTEM
+from companies.models import Company
 from issues.models import Comment, Issue
 from tests import factories
 from tests.api.conftest import Caller
@@ -55,6 +58,43 @@ def test_the_result_ends_the_run_and_reports_to_the_issue(
     assert Comment.objects.get().body == "Forged."
     assert CostEvent.objects.get().cost_micros == 250_000
     assert as_run.send("GET", "/api/agents/me").status_code == 401
+
+
+def test_a_run_elsewhere_can_say_that_it_failed(as_run: Caller, elsewhere: HeartbeatRun) -> None:
+    failed = as_run.send(
+        "POST", f"/api/heartbeat-runs/{elsewhere.id}/result",
+        {"error": "The forge is cold.", "status": "done", "cost": 0.5},
+    )  # fmt: skip
+
+    assert failed.status_code == 200, failed.content
+    told = failed.json()
+    assert (told["status"], told["errorCode"]) == ("failed", "reported_failure")
+    assert told["error"] == "The forge is cold."
+    assert Issue.objects.get().status != "done"
+    assert CostEvent.objects.get().cost_micros == 500_000
+    assert HeartbeatRun.objects.count() == 1  # half of the work may be done: nobody repeats it
+
+
+def test_what_it_says_is_shown_without_the_secrets_that_it_was_given(
+    as_run: Caller, elsewhere: HeartbeatRun, acme: Company, ada: Agent
+) -> None:
+    secrets.put(
+        company=acme, name="SIGNING", value="forge-fire-17", actor=SYSTEM, now=timezone.now()
+    )
+    config = {"url": "https://forge.example/run", "secretRef": "SIGNING"}
+    Agent.objects.filter(id=ada.id).update(adapter_type="http", adapter_config=config)
+    words = f"Signed with forge-fire-17 as {as_run.token} by sk-ant-{'a1' * 20}."
+
+    done = as_run.send(
+        "POST", f"/api/heartbeat-runs/{elsewhere.id}/result",
+        {"summary": words, "result": {"log": [words]}},
+    )  # fmt: skip
+
+    assert done.status_code == 200, done.content
+    shown = done.content.decode() + Comment.objects.get().body
+    for secret in ("forge-fire-17", as_run.token):
+        assert secret not in shown
+    assert "sk-ant-" not in Comment.objects.get().body
 
 
 def test_a_result_that_is_none_changes_nothing(as_run: Caller, elsewhere: HeartbeatRun) -> None:
