@@ -13,7 +13,16 @@ from companies.activity import Actor
 from companies.admin import Editable, Readable, actor, each
 from issues import board, work
 from issues import document_admin as document_admin  # registers itself
-from issues.models import Blocker, Checkout, Comment, Interaction, Issue, IssueCounter
+from issues.models import (
+    Blocker,
+    Checkout,
+    Comment,
+    InboxMark,
+    Interaction,
+    Issue,
+    IssueCounter,
+    SavedView,
+)
 
 
 class BlockedBy(admin.TabularInline):
@@ -154,3 +163,26 @@ class IssueCounters(Readable):
     list_display = ("company", "last_number")
     list_select_related = ("company",)
     search_fields = ("company__name", "company__issue_prefix")
+
+
+@admin.register(InboxMark)
+class InboxMarks(Readable):
+    """What people put aside in their inbox; deleting one brings the item back."""
+
+    list_display = ("user", "company", "ref", "marked_at", "until")
+    list_select_related = ("user", "company")
+    search_fields = ("=user__email", "=ref")
+    date_hierarchy = "marked_at"
+    ordering = ("-marked_at", "-id")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return admin.ModelAdmin.has_delete_permission(self, request, obj)
+
+
+@admin.register(SavedView)
+class SavedViews(Readable):
+    list_display = ("name", "company", "user", "layout", "query", "is_shared", "created_at")
+    list_filter = ("is_shared", "layout")
+    list_select_related = ("user", "company")
+    search_fields = ("name", "=user__email", "company__name")
+    date_hierarchy = "created_at"

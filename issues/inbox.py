@@ -12,7 +12,7 @@ from agents import outcomes
 from agents.connection_models import ProviderConnection
 from agents.models import Agent, HeartbeatRun, Hold
 from issues import questions
-from issues.models import Blocker, Interaction, Issue
+from issues.models import Approval, Blocker, Interaction, Issue
 
 S = Issue.Status
 Run = HeartbeatRun.Status
@@ -85,20 +85,29 @@ def open_blockers(issue_ids: list[uuid.UUID]) -> dict[uuid.UUID, list[uuid.UUID]
 class Item:
     """One thing that waits for a person."""
 
-    kind: str  # question, review, failed, hold or connection
+    kind: str  # question, approval, review, failed, hold or connection
+    ref: uuid.UUID  # of the interaction, approval, issue, run, hold or connection
     at: datetime
     title: str
     text: str
     issue: Issue | None = None
     agent: Agent | None = None
     interaction: Interaction | None = None
+    approval: Approval | None = None
     run: HeartbeatRun | None = None
+    hold: Hold | None = None
     code: str = ""
+
+    @property
+    def is_held_by_budget(self) -> bool:
+        """Raising a budget lifts the hold; a person's release would not."""
+        return self.kind == "hold" and self.code.endswith("_budget")
 
 
 def for_operators(company_id: uuid.UUID, *, now: datetime, limit: int = 50) -> list[Item]:
     """What waits for the people of a company, the newest first, at most `limit` of each kind."""
     items = [
+        *_approvals(company_id, limit),
         *_questions(company_id, limit),
         *_reviews(company_id, limit),
         *_failures(company_id, now, limit),
@@ -124,6 +133,46 @@ def _in_review(company_id: uuid.UUID) -> Any:
     )
 
 
+def _approvals(company_id: uuid.UUID, limit: int) -> list[Item]:
+    """What agents may not decide. One that went back for a revision waits for its agent."""
+    rows = (
+        Approval.objects.for_company(company_id)
+        .filter(status=Approval.Status.PENDING)
+        .select_related("requested_by_agent", "requested_by_user", "agent")
+        .order_by("-created_at", "-id")[:limit]
+    )
+    return [
+        Item(
+            kind="approval",
+            ref=row.id,
+            at=row.updated_at,
+            title=approval_title(row),
+            text=approval_text(row),
+            agent=row.requested_by_agent,
+            approval=row,
+        )
+        for row in rows
+    ]
+
+
+def approval_title(approval: Approval) -> str:
+    """What is asked for, in a few words."""
+    asker = approval.requested_by_agent or approval.requested_by_user or "Somebody"
+    if approval.type == Approval.Type.HIRE:
+        name = approval.agent.name if approval.agent else approval.payload.get("name") or "somebody"
+        return f"{asker} wants to hire {name}"
+    return str(approval.payload.get("title") or f"{asker} asks: {approval.get_type_display()}")
+
+
+def approval_text(approval: Approval) -> str:
+    """The reason that was given, as far as one was."""
+    for key in ("summary", "description", "reason", "plan", "text", "capabilities"):
+        said = approval.payload.get(key)
+        if isinstance(said, str) and said.strip():
+            return said.strip()
+    return f"{approval.get_type_display()}: needs a decision by a person."
+
+
 def _questions(company_id: uuid.UUID, limit: int) -> list[Item]:
     rows = (
         Interaction.objects.for_company(company_id)
@@ -134,6 +183,7 @@ def _questions(company_id: uuid.UUID, limit: int) -> list[Item]:
     return [
         Item(
             kind="question",
+            ref=row.id,
             at=row.created_at,
             title=f"{row.asked_by_agent or 'An agent'} asks",
             text=questions.question(row),
@@ -154,6 +204,7 @@ def _reviews(company_id: uuid.UUID, limit: int) -> list[Item]:
     return [
         Item(
             kind="review",
+            ref=row.id,
             at=row.updated_at,
             title="To review",
             text=row.title,
@@ -181,6 +232,7 @@ def _failures(company_id: uuid.UUID, now: datetime, limit: int) -> list[Item]:
     return [
         Item(
             kind="failed",
+            ref=row.id,
             at=row.finished_at or row.created_at,
             title=f"{row.agent.name}: {outcomes.of(row.code).title}",
             text=outcomes.of(row.code).remedy,
@@ -204,10 +256,12 @@ def _holds(company_id: uuid.UUID, limit: int) -> list[Item]:
     return [
         Item(
             kind="hold",
+            ref=row.id,
             at=row.created_at,
             title=f"{row.agent.name} is on hold",
             text=row.note or row.get_reason_display(),
             agent=row.agent,
+            hold=row,
             code=row.reason,
         )
         for row in rows
@@ -224,6 +278,7 @@ def _connections(company_id: uuid.UUID, limit: int) -> list[Item]:
     return [
         Item(
             kind="connection",
+            ref=row.id,
             at=row.opened_at or row.updated_at,
             title=f"{row.name}: {outcomes.of(row.open_code).title}",
             text="Top up the account, then release it under Providers. Runs wait until then.",

@@ -282,9 +282,11 @@ from issues.document_models import (  # noqa: E402
     Label,
     WorkProduct,
 )
+from issues.inbox_models import InboxMark  # noqa: E402
+from issues.view_models import SavedView  # noqa: E402
 
 __all__ = [
     "Approval", "ApprovalComment", "ApprovalIssue", "Blocker", "Checkout", "Comment", "Document",
-    "DocumentRevision", "Interaction", "Issue", "IssueCounter", "IssueLabel", "IssueMark",
-    "IssueQuerySet", "Label", "Priority", "WorkProduct",
+    "DocumentRevision", "InboxMark", "Interaction", "Issue", "IssueCounter", "IssueLabel",
+    "IssueMark", "IssueQuerySet", "Label", "Priority", "SavedView", "WorkProduct",
 ]  # fmt: skip
