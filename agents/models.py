@@ -15,6 +15,7 @@ from django.db.models import F, Q
 
 from agents.connection_models import AgentFallback, ProviderBucket, ProviderConnection
 from agents.revision_models import AgentRevision
+from agents.wake_models import WakeKey
 from companies.ids import new_id
 from companies.models import Company, TenantQuerySet, User
 
@@ -30,6 +31,7 @@ __all__ = [
     "ProviderConnection",
     "RunEvent",
     "RunQuerySet",
+    "WakeKey",
     "Worker",
 ]
 
@@ -259,10 +261,19 @@ class HeartbeatRun(models.Model):
         RETRY = "retry"
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    company = models.ForeignKey(Company, on_delete=models.CASCADE, related_name="runs")
-    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="runs")
+    # No index of their own for these four: the ones below begin with them or hold the few rows that
+    # anybody looks for. Each index more is written by every claim and every end.
+    company = models.ForeignKey(
+        Company, on_delete=models.CASCADE, related_name="runs", db_index=False
+    )
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="runs", db_index=False)
     issue = models.ForeignKey(
-        "issues.Issue", null=True, blank=True, on_delete=models.SET_NULL, related_name="runs"
+        "issues.Issue",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="runs",
+        db_index=False,
     )
     status = models.CharField(max_length=10, choices=Status, default=Status.QUEUED)
     priority = models.SmallIntegerField(default=2, help_text="The issue's rank: 0 is first.")
@@ -278,16 +289,26 @@ class HeartbeatRun(models.Model):
     not_before = models.DateTimeField()
     attempt = models.PositiveSmallIntegerField(default=1)
     retry_of = models.ForeignKey(
-        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="retries"
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="retries",
+        db_index=False,
     )
     created_at = models.DateTimeField()
 
     # The carrying out
     epoch = models.PositiveIntegerField(default=0, editable=False)
     worker = models.ForeignKey(
-        Worker, null=True, on_delete=models.SET_NULL, related_name="runs", editable=False
+        Worker,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="runs",
+        editable=False,
+        db_index=False,
     )
-    token_digest = models.CharField(max_length=64, null=True, unique=True, editable=False)
+    token_digest = models.CharField(max_length=64, null=True, editable=False)
     adapter_type = models.CharField(max_length=30, blank=True)
     model = models.CharField(max_length=120, blank=True)
     connection_id = models.UUIDField(
@@ -346,6 +367,11 @@ class HeartbeatRun(models.Model):
                 condition=Q(idempotency_key__isnull=False),
                 name="one_run_an_idempotency_key",
             ),
+            models.UniqueConstraint(
+                fields=["token_digest"],
+                condition=Q(token_digest__isnull=False),
+                name="one_run_a_token",
+            ),
             models.CheckConstraint(
                 condition=~Q(status="running") | Q(started_at__isnull=False),
                 name="running_has_started",
@@ -361,7 +387,6 @@ class HeartbeatRun(models.Model):
                 condition=Q(status="queued"),
                 name="run_queue",
             ),
-            models.Index(fields=["not_before"], condition=Q(status="queued"), name="run_queue_due"),
             models.Index(
                 fields=["worker"], condition=Q(status="running"), name="run_by_live_worker"
             ),
@@ -376,6 +401,9 @@ class HeartbeatRun(models.Model):
             models.Index(fields=["company", "created_at", "id"], name="run_by_company"),
             models.Index(fields=["agent", "created_at", "id"], name="run_by_agent"),
             models.Index(fields=["issue", "created_at", "id"], name="run_by_issue"),
+            models.Index(
+                fields=["retry_of"], condition=Q(retry_of__isnull=False), name="run_by_retried"
+            ),
         ]
 
     def __str__(self) -> str:

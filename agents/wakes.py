@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 import orjson
@@ -124,22 +124,26 @@ def wake(
     now = now or timezone.now()
     if _own_change(agent, actor, reason, source):
         return Wake(refused="own_change")
-    known = _known(agent, idempotency_key, scheduled_for)
+    keyed = idempotency_key is not None or scheduled_for is not None
+    keys = {
+        "agent_id": agent.pk,
+        "idempotency_key": idempotency_key,
+        "scheduled_for": scheduled_for,
+    }
+    known = _known(keys) if keyed else None
     if known is not None:
         return Wake(run_id=known)
     if issue is not None and actor.type == "agent" and _is_ping_pong(agent, issue, now):
         return Wake(refused="wake_limit")
     values = {
+        **keys,
         "id": new_id(),
-        "agent_id": agent.pk,
         "issue_id": issue.pk if issue is not None else None,
         "priority": _priority(issue, priority),
         "source": str(source),
         "reason": reason,
         "comment_ids": list(comment_ids),
         "payload": orjson.dumps(dict(payload or {}), default=str).decode(),
-        "idempotency_key": idempotency_key,
-        "scheduled_for": scheduled_for,
         "not_before": not_before or now,
         "attempt": attempt,
         "retry_of": retry_of,
@@ -148,12 +152,11 @@ def wake(
         or reason == MANUAL,
         "hurry": actor.type == "user" or reason == MANUAL,
     }
-    keyed = idempotency_key is not None or scheduled_for is not None
     try:
         # Only a key can collide with something else than the queued run; it pays for a savepoint.
-        row = _insert_alone(agent, values) if keyed else _insert(values)
+        row = _insert_alone(values) if keyed else _insert(values)
     except IntegrityError:
-        known = _known(agent, idempotency_key, scheduled_for) if keyed else None
+        known = _known(keys) if keyed else None
         if known is None:
             raise
         return Wake(run_id=known)
@@ -210,18 +213,43 @@ def _priority(issue: Wakeable | None, priority: int | None) -> int:
     return issue.priority if issue is not None else MEDIUM
 
 
-def _known(
-    agent: Agent, idempotency_key: str | None, scheduled_for: datetime | None
-) -> uuid.UUID | None:
-    """The run that this key or slot made before."""
-    runs = HeartbeatRun.objects.filter(agent_id=agent.pk).values_list("id", flat=True)
-    if idempotency_key is not None:
-        known = runs.filter(idempotency_key=idempotency_key).first()
-        if known is not None:
-            return known
-    if scheduled_for is not None:
-        return runs.filter(scheduled_for=scheduled_for).first()
-    return None
+_KNOWN = """
+SELECT r.id FROM agents_heartbeatrun r
+WHERE r.agent_id = %(agent_id)s AND r.idempotency_key = %(idempotency_key)s
+UNION ALL
+SELECT r.id FROM agents_heartbeatrun r
+WHERE r.agent_id = %(agent_id)s AND r.scheduled_for = %(scheduled_for)s
+UNION ALL
+SELECT k.run_id FROM agents_wakekey k
+WHERE k.agent_id = %(agent_id)s AND k.key = ANY (%(keys)s)
+LIMIT 1
+"""
+# A run has room for one key and one slot; those of wishes that fold into it later stand beside it.
+_REMEMBER = """
+INSERT INTO agents_wakekey (company_id, agent_id, key, run_id)
+SELECT r.company_id, r.agent_id, later.key, r.id
+FROM agents_heartbeatrun r
+CROSS JOIN unnest(%(keys)s::text[]) AS later (key)
+WHERE r.id = %(run_id)s
+ON CONFLICT DO NOTHING
+"""
+
+
+def _known(values: Mapping[str, Any]) -> uuid.UUID | None:
+    """The run that this key or slot made before, or folded into."""
+    with connection.cursor() as cursor:
+        cursor.execute(_KNOWN, {**values, "keys": _keys(values)})
+        row = cursor.fetchone()
+    return row[0] if row is not None else None
+
+
+def _keys(values: Mapping[str, Any]) -> list[str]:
+    """The key and the slot of a wish under one roof, so that neither can be taken for the other."""
+    key, slot = values["idempotency_key"], values["scheduled_for"]
+    return [
+        *([f"key:{key}"] if key is not None else []),
+        *([f"slot:{slot.astimezone(UTC).isoformat()}"] if slot is not None else []),
+    ]
 
 
 def _insert(values: Mapping[str, Any]) -> tuple[uuid.UUID, bool] | None:
@@ -230,17 +258,23 @@ def _insert(values: Mapping[str, Any]) -> tuple[uuid.UUID, bool] | None:
         return cursor.fetchone()
 
 
-def _insert_alone(agent: Agent, values: Mapping[str, Any]) -> tuple[uuid.UUID, bool] | None:
+def _insert_alone(values: Mapping[str, Any]) -> tuple[uuid.UUID, bool] | None:
     """Insert with a key, one at a time with this key until the caller's transaction ends: two
     inserts that collide in two unique rules at once would wait for each other."""
-    key, slot = values["idempotency_key"], values["scheduled_for"]
+    keys = _keys(values)
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
-            [f"wake:{agent.pk}:{key or slot}"],
-        )
-        known = _known(agent, key, slot)
-        return (known, False) if known is not None else _insert(values)
+        for key in keys:
+            cursor.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
+                [f"wake:{values['agent_id']}:{key}"],
+            )
+        known = _known(values)
+        if known is not None:
+            return known, False
+        row = _insert(values)
+        if row is not None and not row[1]:
+            cursor.execute(_REMEMBER, {"run_id": row[0], "keys": keys})
+        return row
 
 
 def _refusal(agent: Agent) -> str:

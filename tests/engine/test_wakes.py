@@ -156,3 +156,38 @@ def test_an_archived_company_wakes_nobody(ada, issue, acme):
 def test_a_hold_keeps_the_wish_waiting(ada, issue):
     factories.hold(ada, Hold.Reason.OPERATOR)
     assert assigned(ada, issue).created
+
+
+def test_the_key_of_a_wish_that_folded_is_recognised_as_well(ada, issue):
+    """Every key counts, not only the one that made the run; also after the run has begun."""
+    first = assigned(ada, issue, idempotency_key="k1")
+    for key in ("k2", "k3", "k2"):
+        assert assigned(ada, issue, idempotency_key=key).run_id == first.run_id
+    HeartbeatRun.objects.update(status="running", started_at="2026-01-01T00:00Z")
+    again = [assigned(ada, issue, idempotency_key=key) for key in ("k1", "k2", "k3")]
+    assert {(one.run_id, one.created) for one in again} == {(first.run_id, False)}
+    assert HeartbeatRun.objects.get().wake_count == 3
+
+
+def test_a_slot_that_folded_into_another_ones_run_is_used(ada, issue, now):
+    first = assigned(ada, issue, source="timer", scheduled_for=now)
+    later = now + timedelta(minutes=5)
+    assigned(ada, issue, source="timer", scheduled_for=later)
+    HeartbeatRun.objects.update(status="running", started_at=now)
+    assert assigned(ada, issue, source="timer", scheduled_for=later).run_id == first.run_id
+    assert HeartbeatRun.objects.count() == 1
+
+
+def test_a_key_that_looks_like_a_slot_is_a_key(ada, issue, now):
+    assigned(ada, issue)
+    assigned(ada, issue, source="timer", scheduled_for=now)
+    assigned(ada, issue, source="timer", scheduled_for=now + timedelta(minutes=5))
+    HeartbeatRun.objects.update(status="running", started_at=now)
+    slot = f"slot:{(now + timedelta(minutes=5)).isoformat()}"
+    assert assigned(ada, issue, idempotency_key=slot).created
+
+
+def test_one_agents_key_is_not_anothers(ada, bo, issue):
+    assigned(ada, issue)
+    assigned(ada, issue, idempotency_key="k")
+    assert assigned(bo, issue, idempotency_key="k").created

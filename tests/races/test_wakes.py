@@ -83,6 +83,18 @@ def test_one_idempotency_key_is_one_run(ada, acme):
         assert len({one.run_id for one in wakes}) == 1
 
 
+def test_one_key_that_folds_is_one_wish(ada, acme):
+    """The run is there already and has a key; the same later key comes six times at once."""
+    for round_ in range(10):
+        issue = factories.issue(acme, assignee=ada)
+        made = wake(ada, issue, idempotency_key=f"first{round_}")
+        wakes = many(
+            6, lambda _, issue=issue, key=f"later{round_}": wake(ada, issue, idempotency_key=key)
+        )
+        assert {one.run_id for one in wakes} == {made.run_id}
+        assert HeartbeatRun.objects.get(pk=made.run_id).wake_count == 2
+
+
 def test_many_clocks_make_one_run_a_slot(acme, now):
     agents = [factories.agent(acme, heartbeat_enabled=True, next_beat_at=now) for _ in range(20)]
     for agent in agents:
