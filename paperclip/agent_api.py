@@ -16,7 +16,7 @@ from pydantic import Field
 from agents import roster, shapes, wakes
 from agents.api import find
 from agents.models import Agent, HeartbeatRun, Hold
-from billing.api import set_month_limit
+from billing.budget_api import set_month_limit
 from billing.models import Scope
 from companies import access, wire
 from companies.errors import Conflict, Forbidden

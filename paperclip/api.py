@@ -26,6 +26,7 @@ from agents.api import router as keys
 from agents.connections_api import router as connections
 from agents.run_api import router as runs
 from billing.api import router as billing
+from billing.budget_api import router as budgets
 from companies import idempotency, wire
 from companies.api import router as companies
 from companies.cli_login_api import router as cli_login
@@ -34,6 +35,7 @@ from issues.api import router as issues
 from issues.approval_api import router as approvals
 from issues.document_api import router as documents
 from issues.thread_api import router as threads
+from issues.work_api import router as work
 from paperclip import callers, description
 from paperclip.agent_api import router as agents
 from paperclip.agent_config_api import router as agent_configs
@@ -107,10 +109,12 @@ for tag, router in (
     ("runs", runs),
     ("callbacks", callbacks),
     ("issues", issues),
+    ("work", work),
     ("threads", threads),
     ("documents", documents),
     ("approvals", approvals),
     ("money", billing),
+    ("budgets", budgets),
     ("overview", overview),
     ("one call", tasks),
 ):
