@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import zlib
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
+from html import escape
 
 from django.templatetags.static import static
 from django.utils.html import format_html
@@ -39,6 +40,18 @@ LABELS = {
     "pending_approval": "Pending approval",
     "unknown": "Outcome unknown",
 }
+
+
+def html(form: str, *parts: object) -> SafeString:
+    """`form` with `parts` in its {} places, escaped unless they are safe already.
+
+    What `format_html` does for strings, at a quarter of its price: for rows, of which a page has
+    hundreds of pieces.
+    """
+    # mark_safe: the form is a literal of the caller's, every other part is escaped.
+    return mark_safe(  # noqa: S308
+        form.format(*[p if type(p) is SafeString else escape(str(p)) for p in parts])
+    )
 
 
 def label(value: str) -> str:
@@ -108,11 +121,12 @@ def ago(moment: datetime | None, now: datetime | None = None) -> SafeString:
     """A `<time>` that shows the age and keeps it true on an open page; UTC on hover."""
     if moment is None:
         return mark_safe("")
-    utc = moment.astimezone(UTC)
-    return format_html(
-        '<time datetime="{}" title="{} UTC" data-ago>{}</time>',
-        utc.isoformat(timespec="seconds"),
-        utc.strftime("%Y-%m-%d %H:%M:%S"),
+    iso = moment.astimezone(UTC).isoformat(timespec="seconds")
+    return html(
+        '<time datetime="{}" title="{} {} UTC" data-ago>{}</time>',
+        iso,
+        iso[:10],
+        iso[11:19],
         age(moment, now or datetime.now(UTC)),
     )
 
@@ -148,6 +162,7 @@ def _sprite() -> str:
     return static("paperclip/icons.svg")
 
 
+@lru_cache(maxsize=1024, typed=True)  # a safe string is not its unsafe twin
 def icon(name: str, css: str = "", title: str = "") -> SafeString:
     """An icon of the sprite; decorative unless it has a title."""
     if title:
@@ -163,6 +178,7 @@ def icon(name: str, css: str = "", title: str = "") -> SafeString:
     )
 
 
+@lru_cache(maxsize=256, typed=True)
 def glyph(family: str, status: str) -> SafeString:
     """The shape and colour of a status; its name is the accessible text.
 
@@ -189,6 +205,7 @@ def initials(name: str) -> str:
     return words[0][0] + words[1][0]
 
 
+@lru_cache(maxsize=4096, typed=True)
 def avatar(name: str, kind: str = "agent", css: str = "") -> SafeString:
     """Initials on a quiet colour that stays the same for a name. Square for agents, round else."""
     return format_html(

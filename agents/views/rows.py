@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from agents.directory import RunRow
 from companies import format
+from companies.format import html
 
 SIMULATED = mark_safe(
     '<span class="badge" title="A demo agent: nothing real is called">simulated</span>'
@@ -19,7 +19,7 @@ def _when(row: RunRow, now: datetime) -> SafeString:
     if row.status == "running":
         return format.elapsed(row.started_at, now)
     if row.started_at and row.finished_at:
-        return format_html(
+        return html(
             "<span>{}</span>", format.duration((row.finished_at - row.started_at).total_seconds())
         )
     return format.ago(row.created_at, now)
@@ -27,7 +27,7 @@ def _when(row: RunRow, now: datetime) -> SafeString:
 
 def line(row: RunRow, *, base: str, now: datetime) -> SafeString:
     """Status, agent, what about, its last step; elapsed time, tokens and money at the end."""
-    return format_html(
+    return html(
         '<div class="run-line" id="run-{}">{}<div class="what">{}<b class="strong nowrap">{}</b>'
         '<span class="row-id">{}</span><a class="row-title" href="{}/runs/{}">{}</a>{}{}</div>'
         '<div class="step">{}</div>'
@@ -40,9 +40,7 @@ def line(row: RunRow, *, base: str, now: datetime) -> SafeString:
         base,
         row.id,
         row.title or format.label(row.reason),
-        format_html('<span class="badge">attempt {}</span>', row.attempt)
-        if row.attempt > 1
-        else "",
+        html('<span class="badge">attempt {}</span>', row.attempt) if row.attempt > 1 else "",
         mark_safe(
             '<span class="badge" title="A demo agent: nothing real is called">simulated</span>'
         )
@@ -50,7 +48,7 @@ def line(row: RunRow, *, base: str, now: datetime) -> SafeString:
         else "",
         row.step or format.label(row.code or row.status),
         _when(row, now),
-        format_html(
+        html(
             "{}{}",
             f"{format.tokens(row.tokens)} tok · " if row.tokens else "",
             format.money(row.cost_micros),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.http import HttpResponse
 from django.shortcuts import render
-from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from companies import format, history
+from companies.format import html
 from companies.models import Activity
 from companies.views.door import PageRequest, page
 
@@ -65,7 +65,7 @@ def line(row: Activity, *, base: str) -> SafeString:
         if row.actor_type == "system"
         else format.avatar(row.actor_name or "?", kind)
     )
-    return format_html(
+    return html(
         '<div class="row activity-row">{}<div class="row-mid"><span class="clip"><b class="strong">'
         "{}</b> {} {}{}</span></div>"
         '<div class="row-end">{}{}</div></div>',
@@ -74,9 +74,7 @@ def line(row: Activity, *, base: str) -> SafeString:
         words,
         _what(row, base),
         _change(row),
-        format_html('<a class="link" href="{}/runs/{}">run</a>', base, row.run_id)
-        if row.run_id
-        else "",
+        html('<a class="link" href="{}/runs/{}">run</a>', base, row.run_id) if row.run_id else "",
         format.ago(row.occurred_at),
     )
 
@@ -85,10 +83,10 @@ def _what(row: Activity, base: str) -> SafeString:
     name = row.entity_name
     if row.entity_type == "issue" and name:
         identifier = name.partition(" ")[0]
-        return format_html('<a href="{}/issues/{}">{}</a>', base, identifier, name)
+        return html('<a href="{}/issues/{}">{}</a>', base, identifier, name)
     if row.entity_type == "run":
-        return format_html('<a href="{}/runs/{}">run</a>', base, row.entity_id)
-    return format_html("<span>{}</span>", name)
+        return html('<a href="{}/runs/{}">run</a>', base, row.entity_id)
+    return html("<span>{}</span>", name)
 
 
 def _change(row: Activity) -> SafeString:
@@ -100,11 +98,11 @@ def _change(row: Activity) -> SafeString:
     parts = []
     for name, value in list(after.items())[:3]:
         old = before.get(name) if isinstance(before, dict) else None
-        parts.append(format_html("{}: {} → {}", name.replace("_", " "), _short(old), _short(value)))
+        parts.append(html("{}: {} → {}", name.replace("_", " "), _short(old), _short(value)))
     if parts:
-        return format_html(' <span class="faint">{}</span>', mark_safe(", ".join(parts)))  # noqa: S308
+        return html(' <span class="faint">{}</span>', mark_safe(", ".join(parts)))  # noqa: S308
     said = details.get("excerpt") or details.get("note") or details.get("reason")
-    return format_html(' <span class="faint">“{}”</span>', _short(said)) if said else mark_safe("")
+    return html(' <span class="faint">“{}”</span>', _short(said)) if said else mark_safe("")
 
 
 def _short(value: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.utils.safestring import mark_safe
 
 from agents.ansi import Painter, plain
 from companies import charts, format, markdown
@@ -132,3 +133,13 @@ def test_charts_survive_empty_months() -> None:
     assert "<svg" in charts.burn_up([], days=31, limit=None, forecast=None)
     assert "<svg" in charts.throughput([])
     assert "<svg" in charts.sparkline([], "nothing")
+
+
+def test_a_name_that_was_safe_once_is_no_pass_for_the_same_letters() -> None:
+    assert "#<b>" in format.icon(mark_safe("<b>"))
+    assert "#&lt;b&gt;" in format.icon("<b>")
+
+
+def test_rows_escape_all_that_is_not_safe() -> None:
+    written = format.html("<i>{}{}{}</i>", "<a>&\"'", mark_safe("<b>"), 5)
+    assert written == "<i>&lt;a&gt;&amp;&quot;&#x27;<b>5</i>"
