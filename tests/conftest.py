@@ -11,7 +11,7 @@ from django.db import connections
 from companies import live
 from paperclip import postgres
 
-pytest_plugins = ["tests.cast"]
+pytest_plugins = ["tests.cast", "tests.faults.record"]
 
 CHROMIUM = os.environ.get("PAPERCLIP_CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

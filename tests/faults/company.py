@@ -6,13 +6,16 @@ import threading
 from collections import Counter
 from typing import Any
 
-from django.db import connections
+from django.db import connection, connections
+from django.utils import timezone
 
 from agents import runs
 from agents.models import Agent, HeartbeatRun
+from billing import audit
+from companies import live
 from companies.activity import SYSTEM
 from companies.models import Company
-from issues.models import Checkout, Comment, Issue
+from issues.models import Checkout, Comment, Issue, IssueCounter
 from tests import factories
 
 
@@ -44,6 +47,106 @@ def give(agents: list[Agent], count: int) -> list[Issue]:
         )
         made.append(issue)
     return made
+
+
+def quick_staff(company: Company, count: int, *, runs_each: int = 10, **config: Any) -> list[Agent]:
+    """Agents of the quick adapter (`tests/faults/quick.py`), all of whom may work at once."""
+    Company.objects.filter(pk=company.pk).update(max_concurrent_agents=10_000)
+    return [
+        factories.agent(
+            company,
+            adapter_type="quick",
+            adapter_config=config,
+            max_concurrent_runs=runs_each,
+            on_finish="done",
+        )
+        for _ in range(count)
+    ]
+
+
+def give_many(agents: list[Agent], count: int, *, titled: str = "Task") -> list[Issue]:
+    """`count` issues and their queued runs, dealt out in turn, as rows."""
+    company, now = agents[0].company, timezone.now()
+    counter = IssueCounter.objects.get(company=company)
+    first = counter.last_number + 1
+    counter.last_number += count
+    counter.save()
+    issues = Issue.objects.bulk_create(
+        [
+            Issue(
+                company=company,
+                number=first + n,
+                identifier=f"{company.issue_prefix}-{first + n}",
+                title=f"{titled} {n}",
+                status="todo",
+                assignee_agent=agents[n % len(agents)],
+                created_at=now,
+                updated_at=now,
+            )
+            for n in range(count)
+        ],
+        batch_size=1_000,
+    )
+    HeartbeatRun.objects.bulk_create(
+        [
+            HeartbeatRun(
+                company=company,
+                agent_id=issue.assignee_agent_id,
+                issue=issue,
+                status="queued",
+                source="assignment",
+                reason="issue_assigned",
+                not_before=now,
+                created_at=now,
+                adapter_type="quick",
+            )
+            for issue in issues
+        ],
+        batch_size=1_000,
+    )
+    live.wake()
+    return issues
+
+
+# What must be empty in the end: (what is wrong, the statement that finds it).
+_WRONG = {
+    "lost": "SELECT id FROM issues_issue WHERE status <> 'done'",
+    "double": """
+        SELECT issue_id FROM agents_heartbeatrun WHERE status = 'succeeded'
+        GROUP BY issue_id HAVING count(*) > 1""",
+    "said twice": """
+        SELECT issue_id FROM issues_comment WHERE author_agent_id IS NOT NULL
+        GROUP BY issue_id HAVING count(*) > 1""",
+    "still live": "SELECT id FROM agents_heartbeatrun WHERE status IN ('queued', 'running')",
+    "still held": "SELECT id FROM issues_checkout WHERE released_at IS NULL",
+    "wrong epoch": """
+        SELECT id FROM agents_heartbeatrun WHERE started_at IS NOT NULL AND epoch <> 2
+        UNION ALL
+        SELECT e.run_id FROM agents_runevent e JOIN agents_heartbeatrun r
+            ON r.id = e.run_id AND r.created_at = e.run_created_at
+        WHERE e.epoch > 2 OR (e.epoch = 2) <> (e.kind = 'status' AND e.seq > 1)
+           OR (e.epoch = 2 AND e.seq < (
+                SELECT max(seq) FROM agents_runevent x
+                WHERE x.run_id = e.run_id AND x.run_created_at = e.run_created_at))""",
+}
+
+
+def wrongs() -> dict[str, int]:
+    """How often each promise is broken in the whole database; all zero when all is well, and the
+    books with it."""
+    found = {}
+    with connection.cursor() as cursor:
+        for name, statement in _WRONG.items():
+            cursor.execute(f"SELECT count(*) FROM ({statement}) AS wrong")
+            found[name] = cursor.fetchone()[0]
+    return {**found, "drift of the books": len(audit.drifts())}
+
+
+def check_all_done_once() -> dict[str, int]:
+    """Every issue done, by one accepted run, under the right epochs; the books agree."""
+    found = wrongs()
+    assert not any(found.values()), found
+    return found
 
 
 def open_count() -> int:

@@ -47,22 +47,55 @@ class Processes:
         self.alive: list[subprocess.Popen[bytes]] = []
 
     def start(self, *command: str, **env: str) -> subprocess.Popen[bytes]:
-        log = (self.data_dir / f"{command[0]}-{len(self.alive)}.log").open("wb")
+        argv = [sys.executable, "-W", "ignore", "manage.py", *command]
+        return self.launch(argv, name=command[0], **env)
+
+    def launch(
+        self,
+        argv: list[str],
+        *,
+        name: str,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+        **env: str,
+    ) -> subprocess.Popen[bytes]:
+        """What it says on stderr (and on stdout, unless that is asked for) goes to its log."""
+        log = self.log_of(name, len(self.alive)).open("wb")
         with log:
             process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "manage.py", *command],
+                argv,
                 cwd=settings.BASE_DIR,
                 env=environment(self.data_dir, **env),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+                stdin=stdin,
+                stdout=log if stdout is None else stdout,
+                stderr=log,
                 start_new_session=True,
             )
         self.alive.append(process)
         return process
 
+    def log_of(self, name: str, number: int) -> Path:
+        """The log of the process that was started as this number."""
+        return self.data_dir / f"{name}-{number}.log"
+
     def shift(self, **env: str) -> subprocess.Popen[bytes]:
-        return self.start("shift", **env)
+        """A shift in the foreground that knows the quick adapter."""
+        return self.start("shift", **{"DJANGO_SETTINGS_MODULE": "tests.faults.settings", **env})
+
+    def cluster(self, shifts: int = 1, **env: str) -> subprocess.Popen[bytes]:
+        """A django-q2 cluster of so many shifts, tied together as `manage.py up` ties it."""
+        return self.start(
+            "qcluster",
+            "--skip-checks",
+            **{
+                "DJANGO_SETTINGS_MODULE": "tests.faults.settings",
+                "Q_CLUSTER_NAME": "dispatch",
+                "PAPERCLIP_SHIFTS": str(shifts),
+                "PAPERCLIP_INSTANCE": "here",
+                "PAPERCLIP_SUPERVISED": "1",
+                **env,
+            },
+        )
 
     def logs(self) -> str:
         return "\n".join(p.read_text("utf-8", "replace") for p in self.data_dir.glob("*.log"))
