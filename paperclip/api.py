@@ -225,11 +225,15 @@ def unknown(request: HttpRequest) -> HttpResponse:
 
 
 def _in_json(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A wrong method is an error like all others."""
+    """A wrong method is an error like all others; every answer tells how many calls are left."""
 
     @functools.wraps(view)
     def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         response = view(request, *args, **kwargs)
+        if (allowance := getattr(request, "allowance", None)) is not None:
+            response["RateLimit-Limit"] = str(allowance.limit)
+            response["RateLimit-Remaining"] = str(allowance.left)
+            response["RateLimit-Reset"] = str(allowance.resets_in)
         if response.status_code != 405:
             return response
         allowed = ", ".join(sorted(response["Allow"].split(", ")))

@@ -18,8 +18,8 @@ from ninja.utils import check_csrf
 
 from agents import auth
 from agents.models import HeartbeatRun
-from companies import access, keys, throttle
-from companies.errors import Forbidden, Invalid, Refusal
+from companies import access, keys, quota, throttle
+from companies.errors import Forbidden, Invalid, RateLimited, Refusal
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 BAD_TOKENS_A_MINUTE = 60
@@ -49,6 +49,7 @@ class Token(HttpBearer):
             return None
         if principal.scopes and request.method not in SAFE and "write" not in principal.scopes:
             raise Forbidden("scope_missing", "This key may only read.")
+        count(principal, request)
         return bind_to_run(principal, request.headers.get("X-Paperclip-Run-Id"))
 
 
@@ -85,7 +86,9 @@ class Session(APIKeyCookie):
             return None
         if request.method not in SAFE and check_csrf(request) is not None:
             raise Forbidden("csrf_failed", "The CSRF token is missing or wrong.")
-        return access.for_user(request.user)
+        principal = access.for_user(request.user)
+        count(principal, request)
+        return principal
 
 
 ALL = (OperatorKey(), AgentKey(), RunToken(), Session())
@@ -95,6 +98,29 @@ def bearer(header: str | None) -> str | None:
     """The token of an Authorization header, or None."""
     scheme, _, token = (header or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
+
+
+def count(principal: access.Principal, request: HttpRequest | None = None) -> None:
+    """Count a call of this caller. Raises RateLimited when the minute's calls are used up.
+
+    The request remembers what is left, as `allowance`, for the answer's headers.
+    """
+    person = principal.kind == "user"
+    limit = settings.API_CALLS_A_MINUTE if person else settings.AGENT_CALLS_A_MINUTE
+    if not limit:
+        return
+    try:
+        allowance = quota.take(principal.key, limit=limit, now=timezone.now())
+    except RateLimited as over:
+        if request is not None:
+            _remember(request, quota.Allowance(limit, 0, over.retry_after))
+        raise
+    if request is not None:
+        _remember(request, allowance)
+
+
+def _remember(request: HttpRequest, allowance: quota.Allowance) -> None:
+    request.allowance = allowance  # type: ignore[attr-defined]
 
 
 def bind_to_run(principal: access.Principal, header: str | None) -> access.Principal:

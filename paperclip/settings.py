@@ -43,7 +43,14 @@ WEB_WORKERS = env.int("PAPERCLIP_WEB_WORKERS", 1)
 SHIFTS = env.int("PAPERCLIP_SHIFTS", 2)
 # Runs that one shift carries at the same time, and how long they may go on when it is shut down.
 SHIFT_CAPACITY = env.int("PAPERCLIP_SHIFT_CAPACITY", 250)
+# How often a process adds what it has counted to the database; 0: never by itself.
+METER_SECONDS = env.float("PAPERCLIP_METER_SECONDS", 5.0)
+# Who may read /metrics: its bearer, or without one whoever is on the machine.
+METRICS_TOKEN = env.str("PAPERCLIP_METRICS_TOKEN", "")
 GRACE_SECONDS = env.float("PAPERCLIP_GRACE", 5.0)
+# Calls of the API a minute, by one person and by one agent or run; 0: as many as they like.
+API_CALLS_A_MINUTE = env.int("PAPERCLIP_API_CALLS_A_MINUTE", 60_000)
+AGENT_CALLS_A_MINUTE = env.int("PAPERCLIP_AGENT_CALLS_A_MINUTE", 6_000)
 # The text of a run beyond this many characters is left out.
 OUTPUT_LIMIT_CHARS = env.int("PAPERCLIP_OUTPUT_LIMIT", 20_000_000)
 ADMIN_EMAIL = env.str("PAPERCLIP_ADMIN_EMAIL", "")
@@ -287,6 +294,8 @@ SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 if PRODUCTION:
     SECURE_SSL_REDIRECT = env.bool("PAPERCLIP_SSL_REDIRECT", True)
+    # Probes and Prometheus ask the process itself, behind the proxy that brings TLS.
+    SECURE_REDIRECT_EXEMPT = [r"^metrics$", r"^api/health(/ready)?$"]
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True

@@ -117,6 +117,7 @@ def _checked(look: Callable[[access.Principal], R], proof: Proof) -> R:
         principal = identify(proof)
         if principal is None:
             raise Denied(401, "unauthenticated", "A valid credential is needed.")
+        callers.count(principal)
         return look(principal)
     except Refusal as refusal:
         raise Denied(refusal.status, refusal.code, refusal.message) from None
