@@ -244,12 +244,42 @@ TABLE: dict[str, Outcome] = {
     )
 }
 
+# The places where a remedy is carried out, for the buttons beside a failure: configuration, secrets,
+# connections, budgets, prices, agent or log. "Try again" is offered with every failure.
+PLACES: dict[str, tuple[str, ...]] = {
+    Code.CONFIG_INVALID: ("configuration",),
+    Code.NOT_INSTALLED: ("configuration",),
+    Code.AUTH_FAILED: ("secrets", "configuration"),
+    Code.MODEL_NOT_FOUND: ("configuration",),
+    Code.BAD_REQUEST: ("log", "configuration"),
+    Code.CONTEXT_TOO_LONG: ("configuration",),
+    Code.QUOTA_EXHAUSTED: ("connections",),
+    Code.RATE_LIMITED: ("connections",),
+    Code.PROVIDER_OVERLOADED: ("connections",),
+    Code.CONNECT_FAILED: ("configuration", "connections"),
+    Code.ADDRESS_REFUSED: ("configuration",),
+    Code.TRUNCATED_OUTPUT: ("configuration",),
+    Code.REFUSED: ("log",),
+    Code.TIMED_OUT: ("configuration", "log"),
+    Code.IDLE: ("log", "configuration"),
+    Code.OUTPUT_LIMIT: ("configuration", "log"),
+    Code.TURN_LIMIT: ("configuration", "log"),
+    Code.LOOP: ("agent", "log"),
+    Code.SIMULATED: ("configuration",),
+    Code.BUDGET: ("budgets", "prices"),
+}
+
 UNKNOWN = Outcome("", "Failed", "The run did not succeed.", "Read the run's log.")
 
 
 def of(code: str) -> Outcome:
     """The row of a code; a code from a newer version gets a general one."""
     return TABLE.get(code, UNKNOWN)
+
+
+def places(code: str) -> tuple[str, ...]:
+    """Where people go to put this failure right; the log when there is nothing better."""
+    return PLACES.get(code, ("log",))
 
 
 def retry_in(

@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import CharField, F, Value
 
 from agents import outcomes
-from agents.models import HeartbeatRun
+from agents.models import Agent, HeartbeatRun
 from companies.errors import NotFound
 from companies.models import Activity
 from issues.models import Blocker, Comment, Interaction, Issue
@@ -43,6 +43,7 @@ class Failure:
     action: str
     message: str
     run_id: uuid.UUID
+    agent: Agent
     next_at: datetime | None = None
 
 
@@ -246,5 +247,6 @@ def failure_of(run: HeartbeatRun, *, next_at: datetime | None = None) -> Failure
         action=row.remedy,
         message=run.message,
         run_id=run.id,
+        agent=run.agent,
         next_at=next_at,
     )

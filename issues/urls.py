@@ -2,12 +2,17 @@
 
 from django.urls import path
 
-from issues.views import issue, lists, new, of_agent
+from issues.views import inbox, issue, lists, new, of_agent, undoing
 
 urlpatterns = [
     path("issues/", lists.issues),
     path("issues/board", lists.board),
     path("issues/new", new.new),
+    path("issues/undo", undoing.take_back),
+    path("inbox/", inbox.inbox),
+    path("inbox/<uuid:ref>/aside", inbox.aside),
+    path("inbox/<uuid:ref>/back", inbox.take_back),
+    path("approvals/<uuid:approval_id>/decide", inbox.decide),
     path("agents/<slug:slug>/issues", of_agent.issues),
     path("issues/<str:identifier>", issue.issue),
     path("issues/<str:identifier>/why", issue.reasons),
@@ -15,5 +20,6 @@ urlpatterns = [
     path("issues/<str:identifier>/comments", issue.comment),
     path("issues/<str:identifier>/questions/<uuid:interaction_id>", issue.answer),
     path("issues/<str:identifier>/wake", issue.wake),
+    path("issues/<str:identifier>/review", inbox.review),
     path("issues/<str:identifier>/archive", issue.archive),
 ]

@@ -22,10 +22,10 @@ from agents.views import rows as run_rows
 from billing import reports
 from billing.views import costs
 from companies import charts, history
-from companies.models import Company, Membership
+from companies.models import Company, Membership, User
 from companies.views import activity as activity_page
 from companies.views.door import PageRequest, page
-from issues import inbox, listing, questions
+from issues import desk, inbox, listing, questions
 from issues.models import Issue
 from issues.views import rows as issue_rows
 
@@ -33,36 +33,64 @@ Run = HeartbeatRun.Status
 SHOWN = 8
 DAYS = 14
 
-_BADGES = """
-SELECT (SELECT count(*) FROM issues_interaction
-         WHERE company_id = %(company)s AND status = 'pending'),
+# What a person put aside does not need them, until something newer happens to it.
+_ASIDE = """
+EXISTS (SELECT 1 FROM issues_inboxmark m
+         WHERE m.company_id = %(company)s AND m.user_id = %(user)s AND m.ref = {ref}
+           AND m.marked_at >= {at} AND (m.until IS NULL OR m.until > now()))
+"""
+
+
+def _aside(ref: str, at: str) -> str:
+    return _ASIDE.format(ref=ref, at=at)
+
+
+_BADGES = f"""
+SELECT (SELECT count(*) FROM issues_interaction q
+         WHERE company_id = %(company)s AND status = 'pending'
+           AND NOT {_aside("q.id", "q.created_at")}),
+       (SELECT count(*) FROM issues_approval a
+         WHERE company_id = %(company)s AND status = 'pending'
+           AND NOT {_aside("a.id", "a.updated_at")}),
        (SELECT count(*) FROM issues_issue i
          WHERE company_id = %(company)s AND status = 'in_review' AND archived_at IS NULL
            AND NOT EXISTS (SELECT 1 FROM issues_interaction
-                            WHERE issue_id = i.id AND status = 'pending')),
-       (SELECT count(*) FROM agents_agent
-         WHERE company_id = %(company)s AND status = 'active' AND error_code <> ''),
-       (SELECT count(*) FROM agents_hold
-         WHERE company_id = %(company)s AND reason <> 'operator'),
-       (SELECT count(*) FROM agents_providerconnection
+                            WHERE issue_id = i.id AND status = 'pending')
+           AND NOT {_aside("i.id", "i.updated_at")}),
+       (SELECT count(*) FROM agents_agent a CROSS JOIN LATERAL
+               (SELECT id, coalesce(finished_at, created_at) AS at FROM agents_heartbeatrun r
+                 WHERE r.agent_id = a.id AND r.status IN ('failed', 'timed_out', 'unknown')
+                   AND r.created_at >= now() - interval '{inbox.FAILED_DAYS} days'
+                 ORDER BY r.created_at DESC, r.id DESC LIMIT 1) f
+         WHERE a.company_id = %(company)s AND a.status = 'active' AND a.error_code <> ''
+           AND NOT {_aside("f.id", "f.at")}),
+       (SELECT count(*) FROM agents_hold h
+         WHERE company_id = %(company)s AND reason <> 'operator'
+           AND NOT {_aside("h.id", "h.created_at")}),
+       (SELECT count(*) FROM agents_providerconnection c
          WHERE company_id = %(company)s AND breaker = 'open' AND open_until IS NULL
-           AND disabled_at IS NULL),
+           AND disabled_at IS NULL
+           AND NOT {_aside("c.id", "coalesce(c.opened_at, c.updated_at)")}),
        (SELECT count(*) FROM agents_heartbeatrun
          WHERE company_id = %(company)s AND status = 'running'),
        (SELECT count(*) FROM agents_heartbeatrun
          WHERE company_id = %(company)s AND status = 'queued')
-"""
+"""  # noqa: S608 - constants of this module
 
 
-def badges(company: Company) -> dict[str, int]:
-    """What the frame counts, in one statement over partial indexes."""
+def badges(company: Company, user: User) -> dict[str, int]:
+    """What the frame counts for a person, in one statement over partial indexes.
+
+    `needs_you` is how many items their inbox shows; a test holds the two together.
+    """
     with connection.cursor() as cursor:
-        cursor.execute(_BADGES, {"company": company.id})
-        asked, reviews, failing, held, cut_off, running, queued = cursor.fetchone()
+        cursor.execute(_BADGES, {"company": company.id, "user": user.pk})
+        asked, approvals, reviews, failing, held, cut_off, running, queued = cursor.fetchone()
     faults = failing + held + cut_off
     return {
-        "needs_you": asked + reviews + faults,
+        "needs_you": asked + approvals + reviews + faults,
         "questions": asked,
+        "approvals": approvals,
         "reviews": reviews,
         "faults": faults,
         "running": running,
@@ -157,7 +185,7 @@ def panel(request: PageRequest, name: str) -> HttpResponse:
 
 def _glance(request: PageRequest) -> dict[str, Any]:
     """The five answers in one line."""
-    counts = badges(request.company)
+    counts = badges(request.company, request.user)
     stuck = _stuck_count(request.company)
     upcoming = (
         Agent.objects.for_company(request.company.id)
@@ -201,11 +229,12 @@ def _stuck(company: Company) -> Any:
 def _running(request: PageRequest) -> dict[str, Any]:
     found = directory.run_rows(company_id=request.company.id, live=True, limit=SHOWN + 1)
     lines = [run_rows.line(row, base=request.base, now=request.now) for row in found[:SHOWN]]
-    return {"lines": lines, "more": len(found) > SHOWN, "counts": badges(request.company)}
+    counts = badges(request.company, request.user)
+    return {"lines": lines, "more": len(found) > SHOWN, "counts": counts}
 
 
 def _needs(request: PageRequest) -> dict[str, Any]:
-    items = inbox.for_operators(request.company.id, now=request.now, limit=20)
+    items = desk.of(company_id=request.company.id, user=request.user, now=request.now).waiting
     shown = [
         (item, questions.options(item.interaction) if item.interaction else [])
         for item in items[:SHOWN]

@@ -30,6 +30,8 @@ def frame(request: HttpRequest) -> dict[str, Any]:
             "role": request.role,  # type: ignore[attr-defined]
             "may_act": request.may("operate"),  # type: ignore[attr-defined]
             "may_manage": request.may("manage"),  # type: ignore[attr-defined]
-            "badges": SimpleLazyObject(lambda: dashboard.badges(company)),
+            "badges": SimpleLazyObject(
+                lambda: dashboard.badges(company, request.user)  # type: ignore[arg-type]
+            ),
         }
     return context

@@ -8,7 +8,7 @@ from typing import Any
 from django import template
 from django.utils.safestring import SafeString, mark_safe
 
-from companies import charts, format, markdown
+from companies import charts, format, markdown, undo
 
 register = template.Library()
 
@@ -18,6 +18,7 @@ register.simple_tag(format.avatar, name="avatar")
 register.simple_tag(charts.bar, name="bar")
 register.simple_tag(charts.ring, name="ring")
 register.simple_tag(charts.sparkline, name="sparkline")
+register.filter("undo", undo.of)
 register.filter("money", format.money)
 register.filter("tokens", format.tokens)
 register.filter("duration", format.duration)

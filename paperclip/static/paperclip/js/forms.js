@@ -55,8 +55,9 @@ document.addEventListener("click", (event) => {
     event.preventDefault();
     document.getElementById(opener.dataset.dialog)?.showModal();
   }
-  const closer = event.target.closest("[data-close]");
-  if (closer) closer.closest("dialog, .toast")?.close?.();
+  const box = event.target.closest("[data-close]")?.closest("dialog, .toast");
+  if (box?.close) box.close();
+  else box?.remove();
   const copy = event.target.closest("[data-copy]");
   if (copy) {
     navigator.clipboard?.writeText(copy.dataset.copy).then(() => toast("Copied", "ok"));
@@ -76,9 +77,12 @@ export function toast(text, tone = "") {
 }
 
 function leave(item) {
-  // Bad news stays until it is read.
+  // Bad news stays until it is read; what can be undone stays longer, and while it has the focus.
   if (item.dataset.tone === "bad") return;
-  setTimeout(() => item.remove(), 6000);
+  setTimeout(() => {
+    if (item.matches(":hover, :focus-within")) leave(item);
+    else item.remove();
+  }, item.querySelector("form") ? 20000 : 6000);
 }
 for (const item of document.querySelectorAll(".toast")) leave(item);
 document.addEventListener("toast", (event) => toast(event.detail.text ?? event.detail.value, event.detail.tone));

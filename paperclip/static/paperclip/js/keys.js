@@ -1,7 +1,10 @@
-// Single keys: never while typing, never with a modifier, and each has a place to click as well.
+// Single keys: never while typing, never with a modifier, each has a place to click as well, and
+// they can be switched off (then only the palette's own Ctrl or Cmd with K remains).
 
-const GO = { h: "/", i: "/issues/", b: "/issues/board", a: "/agents/", c: "/costs/", v: "/activity/", s: "/settings/" };
+const GO = { h: "/", i: "/issues/", b: "/issues/board", n: "/inbox/", a: "/agents/", o: "/agents/?view=org", r: "/runs/", c: "/costs/", v: "/activity/", s: "/settings/" };
 let going = 0;
+
+const off = () => localStorage.getItem("keys") === "off";
 
 function step(by) {
   const rows = [...document.querySelectorAll("#content .row-title")];
@@ -12,9 +15,22 @@ function step(by) {
   next.scrollIntoView({ block: "nearest" });
 }
 
+// The row or card under the focus, and its check box.
+function pick() {
+  const box = document.activeElement?.closest(".row")?.querySelector("input[form=bulk]");
+  if (box) box.click();
+}
+
+function press(target) {
+  if (target.dataset.focus) document.getElementById(target.dataset.focus)?.focus();
+  else if (target.matches("input")) target.focus();
+  else target.click();
+  if (target.matches("summary")) setTimeout(() => target.parentElement.querySelector(".menu a, .menu button, .menu input")?.focus());
+}
+
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  if (event.target.closest("input, textarea, select, dialog, [contenteditable]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || off()) return;
+  if (event.target.closest("input:not([type=checkbox]), textarea, select, dialog, [contenteditable]")) return;
   const base = document.body.dataset.base;
   if (base && Date.now() - going < 1200 && GO[event.key]) {
     going = 0;
@@ -25,11 +41,22 @@ document.addEventListener("keydown", (event) => {
   going = event.key === "g" ? Date.now() : 0;
   if (event.key === "j") step(1);
   if (event.key === "k") step(-1);
+  if (event.key === "x") pick();
   if (event.key === "?") document.getElementById("keys")?.showModal();
-  const target = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+  const key = CSS.escape(event.key);
+  const target = document.querySelector(`[data-key="${key}"], [data-key-focus="${key}"]`);
   if (target) {
     event.preventDefault();
-    if (target.matches("input")) target.focus();
-    else target.click();
+    press(target);
   }
 });
+
+// The switch in the sheet.
+const choice = document.getElementById("keys-on");
+if (choice) {
+  choice.checked = !off();
+  choice.addEventListener("change", () => {
+    if (choice.checked) localStorage.removeItem("keys");
+    else localStorage.setItem("keys", "off");
+  });
+}
