@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 
 from django.db import connection, transaction
 
+from agents import meters
 from agents.adapters import failures
 from agents.adapters.base import Code
 from agents.connection_models import ProviderConnection
@@ -203,6 +204,8 @@ def _open(row: ProviderConnection, code: str, seconds: float | None, now: dateti
             "breaker", "open_code", "open_until", "probe_until", "opened_at", "open_count"
         ]
     )  # fmt: skip
+    if was != Breaker.OPEN:
+        meters.count_at_commit(meters.BREAKER_OPENED, str(code))
     if was == Breaker.CLOSED or code == Code.QUOTA_EXHAUSTED:
         until_text = until.isoformat() if until else None
         details = {"code": str(code), "until": until_text}

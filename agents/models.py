@@ -14,6 +14,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from agents.connection_models import AgentFallback, ProviderBucket, ProviderConnection
+from agents.meter_models import AgentTally, Counter, ProcessReport
 from agents.revision_models import AgentRevision
 from agents.wake_models import WakeKey
 from companies.ids import new_id
@@ -24,9 +25,12 @@ __all__ = [
     "AgentFallback",
     "AgentKey",
     "AgentRevision",
+    "AgentTally",
     "Beacon",
+    "Counter",
     "HeartbeatRun",
     "Hold",
+    "ProcessReport",
     "ProviderBucket",
     "ProviderConnection",
     "RunEvent",

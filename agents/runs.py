@@ -21,7 +21,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
-from agents import adapters, outcomes, output
+from agents import adapters, meters, outcomes, output
 from agents.adapters.base import Code
 from agents.claims import START, Batch, Claimed, Place, claim
 from agents.models import Agent, HeartbeatRun
@@ -172,6 +172,7 @@ def _fenced(assignment: str, values: list[Any], run_id: uuid.UUID, epoch: int) -
 
 def _blocked(run_id: uuid.UUID, epoch: int, what: str) -> None:
     log.warning("stale_write_blocked run=%s epoch=%s what=%s", run_id, epoch, what)
+    meters.count(meters.STALE_WRITES, what.partition(":")[0])
 
 
 # --- how it ends -----------------------------------------------------------------------------
@@ -239,6 +240,7 @@ def finish(
         },
         now=now or timezone.now(),
     )
+    meters.count_at_commit(meters.RUNS_ENDED, f"{status}:{code}")
     _announce(company_id, run_id, agent_id, issue_id)
     return True
 

@@ -16,6 +16,7 @@ import orjson
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
+from agents import meters
 from agents.models import Agent, HeartbeatRun
 from companies import activity, live
 from companies.activity import Actor
@@ -95,6 +96,7 @@ RETURNING run.id, run.xmax = 0
 """
 
 
+@meters.refusals
 def wake(
     *,
     agent: Agent,

@@ -7,7 +7,7 @@ from agents import urls as agents
 from billing import urls as billing
 from companies import urls as companies
 from issues import urls as issues
-from paperclip import api, dashboard, styleguide
+from paperclip import api, dashboard, metrics, styleguide
 
 inside = [
     path("", dashboard.home),
@@ -22,6 +22,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", dashboard.start),
     path("c/<str:prefix>/", include(inside)),
     *companies.outside,
+    path("metrics", metrics.metrics),
     path("styleguide/", styleguide.styleguide),
     path("admin/", admin.site.urls),
     path("api/", api.urls()),

@@ -14,7 +14,7 @@ from datetime import datetime
 from django.db import transaction
 from django.utils import timezone
 
-from agents import providers, runs
+from agents import meters, providers, runs
 from agents.adapters.base import AdapterError, Code, Route
 from agents.models import HeartbeatRun
 from billing import budgets
@@ -48,6 +48,7 @@ def open_run(claimed: runs.Claimed) -> Opening:
     now = timezone.now()
     with transaction.atomic():
         run = held(claimed)
+        _meter(run)
         work.begin(run=run, now=now)
         facts = briefing.write(run_id=claimed.run_id, epoch=claimed.epoch)
         token = runs.start_token(run_id=claimed.run_id, epoch=claimed.epoch)
@@ -60,6 +61,13 @@ def open_run(claimed: runs.Claimed) -> Opening:
         tool_issue=run.issue,
         routes=_routes(facts, run.connection_id, now),
     )
+
+
+def _meter(run: HeartbeatRun) -> None:
+    """How long it took from the moment the run was due to its start; both on one clock or close."""
+    if run.started_at is not None:
+        waited = run.started_at - max(run.not_before, run.created_at)
+        transaction.on_commit(lambda: meters.observe(meters.WAKE_TO_START, waited.total_seconds()))
 
 
 def _secrets(facts: Briefing, now: datetime) -> dict[str, str]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from django.db import connection, transaction
 from django.utils import timezone
 
-from agents import runs
+from agents import meters, runs
 from agents.models import HeartbeatRun
 from companies import faultpoints
 from issues import work
@@ -60,6 +60,8 @@ def give_up(*, run_id: uuid.UUID, epoch: int, now: datetime) -> runs.Lost | None
     found = runs.lose(run=run, loss=loss, now=now)
     if found is None:
         transaction.set_rollback(True)
+    else:
+        meters.count_at_commit(meters.RESCUES, found.status)
     return found
 
 

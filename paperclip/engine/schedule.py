@@ -12,6 +12,7 @@ import os
 import socket
 from datetime import timedelta
 
+import redis
 from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
@@ -74,6 +75,14 @@ def ring() -> None:
     broker = get_broker(CLUSTER)
     for _ in range(max(0, settings.SHIFTS - (broker.queue_size() or 0))):
         async_task(_SHIFT, cluster=CLUSTER, broker=broker)
+
+
+def queue_sizes() -> dict[str, int]:
+    """How many tasks wait in each queue; a broker that is away says nothing."""
+    try:
+        return {name: get_broker(name).queue_size() or 0 for name in ("default", CLUSTER)}
+    except redis.RedisError:
+        return {}
 
 
 def request_drain(name: str | None = None) -> int:

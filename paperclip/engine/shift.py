@@ -22,7 +22,7 @@ from collections.abc import Callable
 from django.conf import settings
 from django.utils import timezone
 
-from agents import adapters, runs, workers
+from agents import adapters, meters, runs, workers
 from companies import live
 from paperclip.engine import bell, heartbeat, lease, recover, tick
 from paperclip.engine.hands import Hands, about, traceback_of
@@ -138,6 +138,7 @@ class Shift:
         if self._ending != FENCED:
             log.error("%s: stopping %s runs", why, len(self.running))
             self._ending = FENCED
+            meters.count(meters.LEASE_LOSSES)
             self.lease.end()
             for beat, _ in list(self.running.values()):
                 beat.stop(heartbeat.FENCED)

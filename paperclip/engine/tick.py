@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
-from agents import runs, timers
+from agents import meters, runs, timers
 from agents.models import Agent, HeartbeatRun
 from billing import audit, budgets
 from companies import activity, partitions
@@ -67,6 +67,7 @@ def _beat(agent: Agent, now: datetime) -> bool:
     Agent.objects.filter(pk=agent.pk).update(next_beat_at=following, last_beat_at=slot)
     issue = _next_work(agent)
     if issue is None:
+        meters.count_at_commit(meters.BEATS_SAVED, _why_idle(agent), agent_id=agent.pk)
         return False
     return runs.wake(
         agent=agent,
@@ -95,6 +96,20 @@ def _next_work(agent: Agent) -> Issue | None:
         .order_by("priority", "id")
         .first()
     )
+
+
+def _why_idle(agent: Agent) -> str:
+    """Why an agent's beat has nothing to do: no open work, work that a run is about already, or
+    work that waits for something else."""
+    open_work = Issue.objects.filter(
+        assignee_agent=agent,
+        archived_at=None,
+        status__in=[Issue.Status.TODO, Issue.Status.IN_PROGRESS],
+    )
+    if not open_work.exists():
+        return "idle"
+    live = HeartbeatRun.objects.filter(agent=agent, status__in=HeartbeatRun.LIVE)
+    return "under_way" if live.exists() else "waiting"
 
 
 def minute(*, now: datetime | None = None) -> None:

@@ -13,7 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from agents import output
+from agents import meters, output
 from companies import live
 from paperclip.engine.hands import Hands, about, traceback_of
 from paperclip.engine.journal import Journal
@@ -77,6 +77,7 @@ class Writer:
                 journals[run_id].written(count)
                 continue
             log.warning("stale_write_blocked run=%s what=output rows=%s", run_id, count)
+            meters.count(meters.STALE_WRITES, "output", times=count)
             journals[run_id].refuse()
             self._on_stale(run_id)
         return True

@@ -24,6 +24,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 
+from agents import meters
 from companies import live
 from paperclip.streams.feeds import ENDED, RESYNC, CompanyFeed, RunFeed
 from paperclip.streams.viewers import Threads
@@ -283,6 +284,8 @@ class Hub:
         for feed in feeds:
             new = by_run.get(feed.run_id, [])
             feed.add(new)
+            if new:
+                _meter(new[0])
             run = runs.get(feed.run_id)
             if len(new) == ROWS_A_RUN:
                 self._mark(feed.run_id)
@@ -314,6 +317,11 @@ class Hub:
             now_ms = time.time_ns() // 1_000_000
             for feed in list(self.companies.values()):
                 feed.flush(now_ms)
+
+
+def _meter(row: dict[str, Any]) -> None:
+    """How old the first piece of news was when it came; the last one is younger."""
+    meters.observe(meters.STREAM_LAG, time.time() - row["at"].timestamp())
 
 
 def conninfo(*, direct: bool = False) -> str:
