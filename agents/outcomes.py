@@ -244,8 +244,8 @@ TABLE: dict[str, Outcome] = {
     )
 }
 
-# The places where a remedy is carried out, for the buttons beside a failure: configuration, secrets,
-# connections, budgets, prices, agent or log. "Try again" is offered with every failure.
+# The places where a remedy is carried out, for the buttons beside a failure: configuration,
+# secrets, connections, budgets, prices, agent or log. "Try again" is offered with every failure.
 PLACES: dict[str, tuple[str, ...]] = {
     Code.CONFIG_INVALID: ("configuration",),
     Code.NOT_INSTALLED: ("configuration",),
