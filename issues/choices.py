@@ -1,4 +1,7 @@
-"""What an issue can be given to or put under: agents, people, projects, goals. One query."""
+"""What an issue can be given to or put under: agents, people, projects, goals, labels.
+
+All in one query.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from django.db.models.functions import Coalesce, NullIf
 
 from agents.models import Agent
 from companies.models import Goal, Membership, Project
+from issues.document_models import Label
 
 Option = tuple[str, str]  # id, name
 
@@ -20,6 +24,7 @@ class Choices:
     people: list[Option] = field(default_factory=list)
     projects: list[Option] = field(default_factory=list)
     goals: list[Option] = field(default_factory=list)
+    labels: list[Option] = field(default_factory=list)
 
 
 def load(company_id: uuid.UUID) -> Choices:
@@ -33,6 +38,7 @@ def load(company_id: uuid.UUID) -> Choices:
         _named(people, "people", "user_id", person),
         _named(projects, "projects", "id", F("name")),
         _named(goals, "goals", "id", F("title")),
+        _named(Label.objects.for_company(company_id), "labels", "id", F("name")),
         all=True,
     )
     choices = Choices()

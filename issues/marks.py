@@ -21,6 +21,7 @@ from issues.document_models import IssueLabel, IssueMark, Label, WorkProduct
 from issues.models import Issue
 
 COLOR = re.compile(r"#[0-9a-fA-F]{6}")
+GREY = "#64748b"
 MAX_LABELS = 500
 MAX_PRODUCTS = 200
 _PRODUCT = {
@@ -55,6 +56,25 @@ def create_label(
         raise Conflict("label_taken", "There is a label of this name.", field="name") from None
     _record_label(label, "label.created", actor, now)
     return label
+
+
+def label_named(*, company: Company, name: str, actor: Actor, now: datetime | None = None) -> Label:
+    """The label of this name, whatever its case; a new grey one when there is none.
+
+    Raises Invalid, Conflict (too many labels).
+    """
+    clean = fields.text(name, "label", limit=60, required=True, line=True)
+    known = Label.objects.for_company(company.id).filter(name__iexact=clean)
+    found = known.first()
+    if found is not None:
+        return found
+    try:
+        return create_label(company=company, name=clean, color=GREY, actor=actor, now=now)
+    except Conflict:
+        found = known.first()  # somebody else was quicker
+        if found is None:
+            raise
+        return found
 
 
 @transaction.atomic

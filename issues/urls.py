@@ -2,13 +2,17 @@
 
 from django.urls import path
 
-from issues.views import inbox, issue, lists, new, of_agent, undoing
+from issues.views import bulk, inbox, issue, lists, new, of_agent, undoing, views
 
 urlpatterns = [
     path("issues/", lists.issues),
     path("issues/board", lists.board),
     path("issues/new", new.new),
     path("issues/undo", undoing.take_back),
+    path("issues/bulk", bulk.change),
+    path("issues/move", lists.move),
+    path("issues/views/save", views.save),
+    path("issues/views/<uuid:view_id>/remove", views.remove),
     path("inbox/", inbox.inbox),
     path("inbox/<uuid:ref>/aside", inbox.aside),
     path("inbox/<uuid:ref>/back", inbox.take_back),

@@ -24,6 +24,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from companies import access
 from companies.errors import NotFound, RateLimited, Refusal
 from companies.models import Company, Membership, User
+from companies.undo import Offer
 
 P = ParamSpec("P")
 
@@ -139,7 +140,12 @@ def back(request: HttpRequest, fallback: str = "") -> HttpResponse:
     return redirect(home)
 
 
-def toast(answer: HttpResponse, text: str, tone: str = "ok") -> HttpResponse:
-    """Let the page show a short message beside whatever it swaps in."""
-    answer["HX-Trigger"] = json.dumps({"toast": {"text": text, "tone": tone}})
+def toast(
+    answer: HttpResponse, text: str, tone: str = "ok", *, undo: Offer | None = None
+) -> HttpResponse:
+    """Let the page show a short message beside whatever it swaps in, with the way back."""
+    told: dict[str, Any] = {"text": text, "tone": tone}
+    if undo is not None:
+        told["undo"] = {"action": undo.action, "fields": undo.fields}
+    answer["HX-Trigger"] = json.dumps({"toast": told})
     return answer

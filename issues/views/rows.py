@@ -31,6 +31,13 @@ LOOKS: dict[str, tuple[str, str]] = {
 }
 TIMED = frozenset({"retry_at", "not_before"})
 
+_PICK = '<input type="checkbox" class="pick" form="bulk" name="issue" value="{}" aria-label="Select {}">'
+# One dialog moves every card: the button says which.
+_MOVE = (
+    '<button type="button" class="btn btn-quiet btn-icon card-move" data-move="{}"'
+    ' aria-label="Move {}" data-from="{}">⋯</button>'
+)
+
 
 def chip(reason: Chip, now: datetime) -> SafeString:
     """Why an issue is not running, in a few words."""
@@ -62,14 +69,18 @@ def _priority(rank: int) -> SafeString:
     return format.glyph("priority", Priority(rank).label)
 
 
-def line(row: Row, *, base: str, now: datetime) -> SafeString:
-    """One dense row: status, identifier, title, why it waits, who, cost so far, age."""
+def line(row: Row, *, base: str, now: datetime, pick: bool = False) -> SafeString:
+    """One dense row: status, identifier, title, why it waits, who, cost so far, age.
+
+    With `pick` it has a check box of the form `bulk`.
+    """
     return html(
-        '<div class="row" id="issue-{}"{}>{}{}<span class="row-id">{}</span>'
+        '<div class="row" id="issue-{}"{}>{}{}{}<span class="row-id">{}</span>'
         '<div class="row-mid"><a class="row-title" id="go-{}" href="{}/issues/{}">{}</a>{}{}</div>'
         '<div class="row-end">{}<span class="cost">{}</span>{}</div></div>',
         row.identifier,
         mark_safe(" data-done") if row.status in CLOSED else "",
+        html(_PICK, row.identifier, row.identifier) if pick else "",
         format.glyph("issue", row.status),
         _priority(row.priority),
         row.identifier,
@@ -87,18 +98,22 @@ def line(row: Row, *, base: str, now: datetime) -> SafeString:
     )
 
 
-def lines(rows: list[Row], *, base: str, now: datetime) -> SafeString:
-    return mark_safe("".join([line(row, base=base, now=now) for row in rows]))  # noqa: S308 - of safe pieces
+def lines(rows: list[Row], *, base: str, now: datetime, pick: bool = False) -> SafeString:
+    written = [line(row, base=base, now=now, pick=pick) for row in rows]
+    return mark_safe("".join(written))  # noqa: S308 - of safe pieces
 
 
-def card(row: Row, *, base: str, now: datetime) -> SafeString:
-    """One card of the board."""
+def card(row: Row, *, base: str, now: datetime, move: bool = False) -> SafeString:
+    """One card of the board; with `move` it can be dragged, and has a menu that does the same."""
     return html(
-        '<article class="card" id="card-{}"><div class="line">{}<span class="row-id">{}</span>'
+        '<article class="card" id="card-{}" data-card="{}"{}><div class="line">{}'
+        '<span class="row-id">{}</span>'
         '<span class="push tiny faint num">{}</span></div>'
         '<a class="row-title" id="go-{}" href="{}/issues/{}">{}</a>{}'
-        '<div class="card-foot">{}<span class="push num">{}</span></div></article>',
+        '<div class="card-foot">{}<span class="push num">{}</span>{}</div></article>',
         row.identifier,
+        row.identifier,
+        mark_safe(' draggable="true"') if move else "",
         _priority(row.priority),
         row.identifier,
         format.ago(row.updated_at, now),
@@ -109,4 +124,5 @@ def card(row: Row, *, base: str, now: datetime) -> SafeString:
         html("<div>{}</div>", chip(row.chip, now)) if row.chip else "",
         _who(row),
         format.money(row.cost_micros) if row.cost_micros else "",
+        html(_MOVE, row.identifier, row.identifier, row.status) if move else "",
     )

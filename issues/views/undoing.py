@@ -13,8 +13,14 @@ from issues import bulk
 
 def offer(request: PageRequest, words: str, before: list[bulk.Before], to: str = "") -> None:
     """Say that it is done, and how it is taken back; afterwards the person is at `to`."""
+    made = way_back(request, before, to)
+    undo.offer(request, words, made.action, made.fields)
+
+
+def way_back(request: PageRequest, before: list[bulk.Before], to: str = "") -> undo.Offer:
+    """The offer itself, for an answer that is swapped in."""
     fields = {"token": undo.seal(before)} | ({"next": to} if to else {})
-    undo.offer(request, words, f"{request.base}/issues/undo", fields)
+    return undo.Offer(f"{request.base}/issues/undo", fields)
 
 
 @require_POST

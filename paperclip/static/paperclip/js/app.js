@@ -7,6 +7,9 @@ import { follow } from "./live.js";
 
 follow(document.body.dataset.events);
 
+if (document.getElementById("move")) import("./board.js");
+if (document.getElementById("bulk")) import("./select.js");
+
 if (document.querySelector("[data-log]")) {
   import("./log.js").then((log) => log.start());
 }

@@ -64,7 +64,7 @@ document.addEventListener("click", (event) => {
   }
 });
 
-export function toast(text, tone = "") {
+export function toast(text, tone = "", undo = null) {
   const box = document.getElementById("toasts");
   const item = document.createElement("div");
   item.className = "toast";
@@ -72,8 +72,27 @@ export function toast(text, tone = "") {
   const words = document.createElement("p");
   words.textContent = text;
   item.append(words);
+  if (undo) item.append(wayBack(undo));
   box.append(item);
   leave(item);
+}
+
+function wayBack({ action, fields }) {
+  const form = document.createElement("form");
+  form.method = "post";
+  form.action = action;
+  const token = JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"];
+  for (const [name, value] of Object.entries({ ...fields, csrfmiddlewaretoken: token })) {
+    const field = document.createElement("input");
+    Object.assign(field, { type: "hidden", name, value });
+    form.append(field);
+  }
+  const button = document.createElement("button");
+  button.className = "btn btn-quiet";
+  button.dataset.key = "z";
+  button.textContent = "Undo";
+  form.append(button);
+  return form;
 }
 
 function leave(item) {
@@ -85,7 +104,7 @@ function leave(item) {
   }, item.querySelector("form") ? 20000 : 6000);
 }
 for (const item of document.querySelectorAll(".toast")) leave(item);
-document.addEventListener("toast", (event) => toast(event.detail.text ?? event.detail.value, event.detail.tone));
+document.addEventListener("toast", (event) => toast(event.detail.text ?? event.detail.value, event.detail.tone, event.detail.undo));
 
 // Never take a field away under somebody's fingers: what is live can wait until they are done.
 document.addEventListener("htmx:beforeRequest", (event) => {
