@@ -16,8 +16,10 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "paperclip.settings")
 # Sets Django up; what is imported below needs models.
 _django = get_wsgi_application()
 
+from agents import meters  # noqa: E402
 from paperclip import streams  # noqa: E402
 from paperclip.bridge import Bridge, Receive, Scope, Send  # noqa: E402
+from paperclip.engine import schedule  # noqa: E402
 from paperclip.streams import hub  # noqa: E402
 
 # Sent to a worker of the web server before it is asked to stop: it waits for its connections, and
@@ -88,14 +90,25 @@ def _accepts_events(scope: Scope) -> bool:
     )
 
 
+def _facts() -> dict[str, float]:
+    """What this process says of itself to who watches."""
+    running, waiting = _pages.load
+    facts: dict[str, float] = {"requests_running": running, "requests_waiting": waiting}
+    with contextlib.suppress(hub.Unavailable):
+        facts |= hub.current().facts()
+    return facts
+
+
 async def _lifespan(receive: Receive, send: Send) -> None:
     await receive()
     # Not every server gives us the main thread and a loop that can listen to signals.
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
         asyncio.get_running_loop().add_signal_handler(END_STREAMS, _streams.end)
     await hub.start()
+    meters.report(instance=schedule.instance(), kind="web", source=_facts)
     await send({"type": "lifespan.startup.complete"})
     await receive()
     await hub.stop()
     _pages.close()
+    await asyncio.to_thread(meters.close)
     await send({"type": "lifespan.shutdown.complete"})

@@ -59,20 +59,20 @@ class _Room:
 
     def __init__(self, places: int) -> None:
         self._places = places
-        self._taken = 0
+        self.taken = 0
 
     def check(self) -> None:
-        if self._taken >= self._places:
+        if self.taken >= self._places:
             raise _Refused(
                 503, "overloaded", "Too many requests wait; try again.", (b"retry-after", b"1")
             )
 
     def __enter__(self) -> None:
         self.check()
-        self._taken += 1
+        self.taken += 1
 
     def __exit__(self, *_: object) -> None:
-        self._taken -= 1
+        self.taken -= 1
 
 
 class _Answer:
@@ -114,11 +114,20 @@ class Bridge:
         arriving_large: int = 64,
     ) -> None:
         self._application = application
+        self._threads = threads
         self._inside = _Room(threads + waiting)
         self._arriving = _Room(arriving)
         # Of bodies that may become large, fewer: each may lay 10 MB down in the temporary folder.
         self._arriving_large = _Room(arriving_large)
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="request")
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """How many requests are on the threads, and how many wait or are still arriving."""
+        inside = self._inside.taken
+        running = min(inside, self._threads)
+        arriving = self._arriving.taken + self._arriving_large.taken
+        return running, inside - running + arriving
 
     def close(self) -> None:
         """Lets the running requests finish and ends the threads."""

@@ -71,6 +71,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     except DatabaseError:
         response = wire.refusal(503, "database_away", "The database does not answer.")
         response["Retry-After"] = "2"
+        response._has_been_logged = True  # type: ignore[attr-defined]
         return response
     response = HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
     response["Cache-Control"] = "no-store"

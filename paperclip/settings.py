@@ -43,6 +43,8 @@ WEB_WORKERS = env.int("PAPERCLIP_WEB_WORKERS", 1)
 SHIFTS = env.int("PAPERCLIP_SHIFTS", 2)
 # Runs that one shift carries at the same time, and how long they may go on when it is shut down.
 SHIFT_CAPACITY = env.int("PAPERCLIP_SHIFT_CAPACITY", 250)
+# How long a cluster of background workers may be silent before it is started again.
+WATCHDOG_SECONDS = env.float("PAPERCLIP_WATCHDOG_SECONDS", 180.0)
 # How often a process adds what it has counted to the database; 0: never by itself.
 METER_SECONDS = env.float("PAPERCLIP_METER_SECONDS", 5.0)
 # Who may read /metrics: its bearer, or without one whoever is on the machine.

@@ -77,6 +77,17 @@ def ring() -> None:
         async_task(_SHIFT, cluster=CLUSTER, broker=broker)
 
 
+def beacon(name: str | None = None) -> str:
+    """What the canary of an instance's default cluster (this one's) is called in the beacons."""
+    # The end of the name is what differs between two instances.
+    return f"default@{(name or instance())[-50:]}"
+
+
+def ring_canary() -> None:
+    """Send a canary through the default cluster, whoever takes it."""
+    async_task(_SCHEDULES["canary"][0], cluster="default", broker=get_broker("default"))
+
+
 def queue_sizes() -> dict[str, int]:
     """How many tasks wait in each queue; a broker that is away says nothing."""
     try:

@@ -22,6 +22,7 @@ import uvloop
 from django.conf import settings
 from django.db import connections
 
+from agents import meters
 from companies import live
 from paperclip.engine import schedule
 from paperclip.engine.hands import about, traceback_of
@@ -58,6 +59,7 @@ async def serve(
 
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, on_signal)
+    meters.report(instance=instance, kind="shift", source=dict)
     failures = 0
     try:
         while True:
@@ -112,12 +114,14 @@ def in_cluster() -> None:
     finally:
         signal.signal(signal.SIGTERM, was)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        meters.close()
         connections.close_all()
 
 
 def in_foreground(*, capacity: int | None = None) -> None:
     """A shift of its own, until SIGTERM or SIGINT. A second signal ends the grace."""
     _run(serve(instance=schedule.instance(), capacity=capacity))
+    meters.close()
     live.flush()
 
 

@@ -4,10 +4,14 @@ delivered twice or never: what it does is decided by rows.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.utils import timezone
 
 from agents.models import Beacon
 from paperclip.engine import schedule, station, tick
+
+KEEP_BEACONS = timedelta(hours=1)  # of instances that are gone
 
 
 def shift() -> None:
@@ -27,5 +31,8 @@ def night() -> None:
 
 
 def canary() -> None:
-    """A sign of life that went all the way through the cluster; the watchdog looks for it."""
-    Beacon.objects.update_or_create(name="default", defaults={"beat_at": timezone.now()})
+    """A sign of life that went all the way through a cluster of this instance; the watchdog looks
+    for it."""
+    now = timezone.now()
+    Beacon.objects.update_or_create(name=schedule.beacon(), defaults={"beat_at": now})
+    Beacon.objects.filter(beat_at__lt=now - KEEP_BEACONS).delete()

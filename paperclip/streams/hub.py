@@ -114,6 +114,18 @@ class Hub:
             self._pool = None
         await self.threads.close()
 
+    def facts(self) -> dict[str, float]:
+        """Figures of this hub, for who watches."""
+        pool = self._pool.get_stats() if self._pool is not None else {}
+        return {
+            "streams_open": self.streams,
+            "feeds": len(self.runs) + len(self.companies),
+            "listening": int(self.connected.is_set()),
+            "pool_connections": pool.get("pool_size", 0),
+            "pool_available": pool.get("pool_available", 0),
+            "pool_waiting": pool.get("requests_waiting", 0),
+        }
+
     # --- viewers ---
 
     @contextlib.asynccontextmanager

@@ -9,14 +9,19 @@ from django_q.models import OrmQ
 from agents.models import Beacon, Worker
 from companies.ids import new_id
 from paperclip import watchdog
+from paperclip.engine import schedule
 from tests.house.instance import database_address
 
 LONG = watchdog.SILENCE_SECONDS + 1
 
 
 @pytest.fixture(autouse=True)
-def _own_address(settings: pytest.MonkeyPatch, transactional_db: None) -> None:
+def _own_address(
+    settings: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch, transactional_db: None
+) -> None:
     settings.DIRECT_DSN = database_address()
+    monkeypatch.setattr(watchdog, "_short_handed", watchdog._Since())
+    monkeypatch.setattr(watchdog, "_canary_rung_at", float("-inf"))
 
 
 def shift(instance: str, *, silent_for: float) -> Worker:
@@ -31,20 +36,59 @@ def shift(instance: str, *, silent_for: float) -> Worker:
     )
 
 
-def test_a_cluster_whose_beacon_is_fresh_is_well() -> None:
-    Beacon.objects.create(name="default", beat_at=timezone.now())
+def canary(instance: str = "here", *, silent_for: float = 0) -> None:
+    Beacon.objects.create(
+        name=schedule.beacon(instance), beat_at=timezone.now() - timedelta(seconds=silent_for)
+    )
 
-    assert watchdog.default_cluster_ails(LONG) is None
+
+def test_a_cluster_whose_canary_is_fresh_is_well() -> None:
+    canary()
+
+    assert watchdog.default_cluster_ails(LONG, "here") is None
+    assert not OrmQ.objects.exists(), "nobody has to ask for another one"
 
 
-def test_a_cluster_whose_beacon_is_old_ails() -> None:
-    Beacon.objects.create(name="default", beat_at=timezone.now() - timedelta(seconds=LONG))
+def test_a_cluster_whose_canary_is_old_ails() -> None:
+    canary(silent_for=LONG)
 
-    assert "no task" in str(watchdog.default_cluster_ails(LONG))
+    assert "no task" in str(watchdog.default_cluster_ails(LONG, "here"))
+
+
+def test_another_instances_canary_proves_nothing() -> None:
+    canary("elsewhere")
+
+    assert "no task" in str(watchdog.default_cluster_ails(LONG, "here"))
+
+
+def test_it_sends_more_canaries_while_its_own_does_not_come_back() -> None:
+    """With two instances on one queue the other one may have taken the last one."""
+    canary(silent_for=LONG / 2)
+
+    assert watchdog.default_cluster_ails(LONG, "here") is None
+    assert watchdog.default_cluster_ails(LONG, "here") is None
+    (rung,) = OrmQ.objects.all()
+    assert (rung.key, rung.func()) == ("default", "paperclip.engine.tasks.canary")
 
 
 def test_a_cluster_that_has_just_started_is_given_time() -> None:
-    assert watchdog.default_cluster_ails(watchdog.SILENCE_SECONDS - 1) is None
+    assert watchdog.default_cluster_ails(watchdog.SILENCE_SECONDS - 1, "here") is None
+
+
+@pytest.mark.parametrize(
+    ("taken", "ails"), [(LONG + 10, True), (30, False), (2 * LONG + 30, False)]
+)
+def test_a_cluster_that_acknowledges_nothing_ails(
+    settings: pytest.MonkeyPatch, taken: float, ails: bool
+) -> None:
+    """Not one that has just taken a task; nor one that was started after it was taken."""
+    canary()
+    locked = timezone.now() - timedelta(seconds=taken) + timedelta(seconds=600)
+    OrmQ.objects.create(key="default", payload="", lock=locked)
+
+    complaint = watchdog.default_cluster_ails(2 * LONG, "here")
+    assert (complaint is not None) is ails
+    assert not ails or "acknowledges" in str(complaint)
 
 
 def test_shifts_of_another_instance_do_not_count() -> None:
@@ -55,12 +99,32 @@ def test_shifts_of_another_instance_do_not_count() -> None:
     assert watchdog.dispatch_cluster_ails(LONG, "elsewhere") is None
 
 
+@pytest.mark.parametrize(("running", "ails"), [(0, True), (3, False)])
+def test_shifts_that_stay_missing_ail_when_no_run_would_be_cut(
+    settings: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch, running: int, ails: bool
+) -> None:
+    """A worker that died while idle has locked the queue: nobody answers the bells any more."""
+    settings.SHIFTS = 2
+    alive = shift("here", silent_for=-60)
+    Worker.objects.filter(pk=alive.pk).update(running=running)
+    clock = [100.0]
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: clock[0])
+
+    assert watchdog.dispatch_cluster_ails(LONG, "here") is None, "it has only just been seen"
+    clock[0] += LONG
+    complaint = watchdog.dispatch_cluster_ails(2 * LONG, "here")
+    assert (complaint is not None) is ails
+    shift("here", silent_for=-60)
+    assert watchdog.dispatch_cluster_ails(2 * LONG, "here") is None, "it has come back"
+
+
 def test_nobody_ails_while_the_database_is_away(
     settings: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.DIRECT_DSN = "host=/nowhere connect_timeout=1"
 
-    assert watchdog.default_cluster_ails(LONG) is None
+    assert watchdog.default_cluster_ails(LONG, "here") is None
+    assert watchdog.dispatch_cluster_ails(LONG, "here") is None
     assert "cannot ask" in caplog.text
 
 

@@ -133,7 +133,7 @@ def _children() -> Iterator[Child]:
         name="tasks",
         argv=[*manage, *cluster],
         env=shared | {"PAPERCLIP_PROCESS": "paperclip-tasks", "Q_CLUSTER_NAME": "default"},
-        ailing=watchdog.default_cluster_ails,
+        ailing=lambda alive: watchdog.default_cluster_ails(alive, instance),
     )
     if settings.SHIFTS > 0:
         yield Child(
