@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from csp.constants import NONE, SELF
 from environs import Env, EnvError
 from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from paperclip import postgres
 
@@ -150,7 +150,26 @@ PG_DIR = DATA_DIR / "pg"
 DATABASE_URL = env.str("DATABASE_URL", "")
 # Where LISTEN and session locks go when a pooler stands between; the same server otherwise.
 DATABASE_DIRECT_URL = env.str("DATABASE_DIRECT_URL", "") or DATABASE_URL
-DIRECT_DSN = DATABASE_DIRECT_URL or postgres.dsn(PG_DIR, "paperclip")
+# A peer that is gone without a word is given up after seconds, not after the hours that systems
+# take by default. Unix sockets know none of this.
+_NETWORK = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+
+
+def _direct_dsn(url: str) -> str:
+    try:
+        return make_conninfo("", **{**_NETWORK, **conninfo_to_dict(url)})
+    except ProgrammingError:
+        raise EnvError("DATABASE_DIRECT_URL is not the address of a PostgreSQL database.") from None
+
+
+DIRECT_DSN = (
+    _direct_dsn(DATABASE_DIRECT_URL) if DATABASE_DIRECT_URL else postgres.dsn(PG_DIR, "paperclip")
+)
 
 
 def _database(url: str, pg_dir: Path) -> dict[str, Any]:
@@ -174,6 +193,8 @@ def _database(url: str, pg_dir: Path) -> dict[str, Any]:
         options["options"] = f"{given} {timeouts}".strip()
     options.setdefault("application_name", env.str("PAPERCLIP_PROCESS", "paperclip"))
     options.setdefault("connect_timeout", 5)
+    if url:
+        options = {**_NETWORK, **options}
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": options.pop("dbname", None) or "paperclip",

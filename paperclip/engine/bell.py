@@ -25,13 +25,14 @@ log = logging.getLogger(__name__)
 
 DRAIN_CHANNEL = "paperclip_drain"  # payload: an instance's name
 LONGEST_PAUSE_SECONDS = 5.0
+OPEN_SECONDS = 10.0
 _DJANGO_ONLY = {"cursor_factory", "context", "prepare_threshold", "server_side_binding"}
 
 
 def dsn() -> str:
     """The address of the database past any pooler. In tests it is the test database."""
     if settings.DATABASE_DIRECT_URL and settings.DATABASE_DIRECT_URL != settings.DATABASE_URL:
-        return str(settings.DATABASE_DIRECT_URL)
+        return str(settings.DIRECT_DSN)
     params: dict[str, Any] = connection.get_connection_params()
     return make_conninfo(**{k: v for k, v in params.items() if k not in _DJANGO_ONLY})
 
@@ -45,7 +46,11 @@ class Bell:
         self._connection: psycopg.AsyncConnection[Any] | None = None
 
     async def open(self) -> bool:
-        """Connect and take the slot. False when another shift has it."""
+        """Connect and take the slot. False when another shift has it. Raises TimeoutError."""
+        async with asyncio.timeout(OPEN_SECONDS):
+            return await self._open()
+
+    async def _open(self) -> bool:
         conn = await psycopg.AsyncConnection.connect(dsn(), autocommit=True, connect_timeout=5)
         try:
             if self._lock_name is not None:

@@ -10,14 +10,17 @@ import asyncio
 import contextlib
 import functools
 import logging
+import os
 import random
+import socket
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, ParamSpec, TypeVar
 
 import psycopg
-from django.db import InterfaceError, OperationalError, connections
+from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,6 +30,7 @@ log = logging.getLogger(__name__)
 # The database is away, or has chosen us to end a deadlock; the same call may do better soon.
 PASSING = (OperationalError, InterfaceError)
 _PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
+LONGEST_CALL_SECONDS = 60.0  # no verb takes so long; the answer is not coming any more
 
 
 def about(seconds: float) -> float:
@@ -46,11 +50,13 @@ class Hands:
     def __init__(self, count: int, name: str) -> None:
         self.count = count
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        # Calls going on, by thread: since when (monotonic seconds), and on which connection.
+        self._calls: dict[int, tuple[float, Any]] = {}
 
     async def call(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The verb's answer; whatever it raises comes through."""
         loop = asyncio.get_running_loop()
-        work = functools.partial(_with_connection, verb, *args, **kwargs)
+        work = functools.partial(self._with_connection, verb, *args, **kwargs)
         return await loop.run_in_executor(self._pool, work)
 
     async def insist(
@@ -71,8 +77,20 @@ class Hands:
             tries += 1
             await asyncio.sleep(about(pause))
 
+    def cut(self, *, older_than: float = 0.0) -> int:
+        """Break the connections of calls that have gone on for `older_than` seconds, so that a
+        thread that waits for an answer from nowhere is free again. Returns how many."""
+        now = time.monotonic()
+        return sum(
+            _hang_up(wrapper)
+            for since, wrapper in list(self._calls.values())
+            if now - since >= older_than
+        )
+
     def close(self) -> None:
-        """Close the threads' connections and let the threads go; a stuck one is left behind."""
+        """Close the threads' connections and let the threads go. A call that is going on loses
+        its connection: whoever closes has waited for what it wants."""
+        self.cut()
         together = threading.Barrier(self.count)
 
         def leave() -> None:
@@ -80,16 +98,25 @@ class Hands:
                 together.wait(timeout=1)
             connections.close_all()
 
-        leaving = [self._pool.submit(leave) for _ in range(self.count)]
-        for future in leaving:
-            with contextlib.suppress(Exception):
-                future.result(timeout=2)
+        wait([self._pool.submit(leave) for _ in range(self.count)], timeout=2)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def _with_connection(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._calls[threading.get_ident()] = (time.monotonic(), connections[DEFAULT_DB_ALIAS])
+        try:
+            return verb(*args, **kwargs)
+        except PASSING:
+            connections.close_all()
+            raise
+        finally:
+            del self._calls[threading.get_ident()]
 
-def _with_connection(verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    try:
-        return verb(*args, **kwargs)
-    except PASSING:
-        connections.close_all()
-        raise
+
+def _hang_up(wrapper: Any) -> bool:
+    """Shut the socket of another thread's connection: its call fails at once. libpq has no
+    time-out of its own, and a network that swallows everything may keep a call for hours."""
+    with contextlib.suppress(psycopg.Error, OSError, AttributeError):
+        with socket.socket(fileno=os.dup(wrapper.connection.pgconn.socket)) as line:
+            line.shutdown(socket.SHUT_RDWR)
+        return True
+    return False  # not connected (any more)

@@ -89,6 +89,11 @@ class Heartbeat:
         if self._work is not None:
             self._work.cancel()
 
+    @property
+    def acting(self) -> bool:
+        """Is the adapter at work, so that something may still happen outside?"""
+        return self._work is not None and not self._work.done()
+
     async def carry(self) -> None:
         """Carry the run out. Never raises: whatever happens is in the run's row, or in the log."""
         try:

@@ -36,7 +36,8 @@ class Lease:
         self._trusted_until = asked_at + workers.LEASE_SECONDS - MARGIN_SECONDS
 
     def end(self) -> None:
-        self._trusted_until = 0.0
+        """It is over as of now; whoever is still at work has its last words."""
+        self._trusted_until = min(self._trusted_until, time.monotonic())
 
     @property
     def good(self) -> bool:

@@ -25,7 +25,7 @@ from django.utils import timezone
 from agents import adapters, meters, runs, workers
 from companies import live
 from paperclip.engine import bell, heartbeat, lease, recover, tick
-from paperclip.engine.hands import Hands, about, traceback_of
+from paperclip.engine.hands import LONGEST_CALL_SECONDS, Hands, about, traceback_of
 from paperclip.engine.heartbeat import Heartbeat
 from paperclip.engine.journal import Journal
 from paperclip.engine.writer import Writer
@@ -69,7 +69,7 @@ class Shift:
         self.lease = lease.Lease()
         self.claimed_total = 0
         self._should_end = should_end
-        self._guard = lease.Guard(self.lease, lambda: not self.running, on_stuck)
+        self._guard = lease.Guard(self.lease, self._nobody_acts, on_stuck)
         self._work = asyncio.Event()
         self._rows = asyncio.Event()
         self._end = asyncio.Event()
@@ -142,16 +142,21 @@ class Shift:
             self.lease.end()
             for beat, _ in list(self.running.values()):
                 beat.stop(heartbeat.FENCED)
+            for hands in (self._hands, self._gate, self._pen, self._pulse):
+                hands.cut()  # nothing that is still on its way may count, or be waited for
         self._end.set()
 
     async def _register(self) -> None:
         asked_at = time.monotonic()
-        self.worker_id = await self._pulse.call(
-            workers.register,
-            instance=self.instance,
-            slot=self.slot or 0,
-            pid=os.getpid(),
-            capacity=self.capacity,
+        self.worker_id = await asyncio.wait_for(
+            self._pulse.call(
+                workers.register,
+                instance=self.instance,
+                slot=self.slot or 0,
+                pid=os.getpid(),
+                capacity=self.capacity,
+            ),
+            timeout=bell.OPEN_SECONDS,
         )
         self.lease.renewed(asked_at=asked_at)
         log.info("worker %s of %s begins", self.worker_id, self.instance)
@@ -192,8 +197,11 @@ class Shift:
         await self._bell.close()
         with contextlib.suppress(Exception):
             await adapters.aclose()
-        for hands in (self._hands, self._gate, self._pen, self._pulse):
-            hands.close()
+        closing = [
+            asyncio.to_thread(hands.close)
+            for hands in (self._hands, self._gate, self._pen, self._pulse)
+        ]
+        await asyncio.gather(*closing)
         log.info("worker %s has ended: %s", self.worker_id, self._ending or "surplus")
 
     def _helper_ended(self, helper: asyncio.Task[None]) -> None:
@@ -231,6 +239,9 @@ class Shift:
             if self._should_end() or os.getppid() != parent:
                 self.drain()
                 return
+            for hands in (self._hands, self._gate, self._pen):
+                if hands.cut(older_than=LONGEST_CALL_SECONDS):
+                    log.warning("a call had no answer for %s s", LONGEST_CALL_SECONDS)
             age = time.monotonic() - began
             if self.window_seconds is not None and (
                 (age > self.window_seconds and not self.running) or age > LONGEST_SECONDS
@@ -300,6 +311,10 @@ class Shift:
     def _journals(self) -> dict[uuid.UUID, Journal]:
         return {run_id: beat.journal for run_id, (beat, _) in self.running.items()}
 
+    def _nobody_acts(self) -> bool:
+        """May be asked by another thread. A receipt on its way to the books is no act."""
+        return not any(beat.acting for beat, _ in list(self.running.values()))
+
     def _stop_stale(self, run_id: uuid.UUID) -> None:
         if run_id in self.running:
             self.running[run_id][0].stop(heartbeat.FENCED)
@@ -322,6 +337,7 @@ class Shift:
                     log.warning("no beat: %s", str(error).strip() or "no answer in time")
                 failing = True
                 pause = 0.5
+                self._pulse.cut()  # the next one asks on a connection of its own
             else:
                 if not beat.alive:
                     self.fence("the lease has run out")

@@ -17,6 +17,7 @@ from agents.adapters import base
 from agents.models import HeartbeatRun, RunEvent, Worker
 from companies import activity
 from paperclip.engine import bell, heartbeat, lease, recover, schedule, shift, station
+from paperclip.engine.hands import Hands
 from paperclip.engine.shift import Shift
 from tests import factories
 from tests.engine.conftest import ask, until
@@ -438,3 +439,36 @@ def test_a_finished_run_leaves_no_trace_in_the_shift(during, puppet, pia):
         await until(lambda: not one.running and not one._journals())
 
     during(watch)
+
+
+def test_a_call_without_an_answer_loses_its_connection_and_its_thread_is_free(transactional_db):
+    hands = Hands(1, "test")
+
+    def sleep() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(60)")
+
+    async def watch() -> str:
+        stuck = asyncio.create_task(hands.call(sleep))
+        await until(asleep)
+        assert hands.cut(older_than=30) == 0
+        assert hands.cut() == 1
+        with pytest.raises(OperationalError):
+            await asyncio.wait_for(stuck, 10)
+        return await asyncio.wait_for(hands.call(answer), 10)
+
+    def asleep() -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)'"
+            )
+            return cursor.fetchone()[0] == 1
+
+    def answer() -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 'here'")
+            return cursor.fetchone()[0]
+
+    assert asyncio.run(watch()) == "here"
+    assert hands.cut() == 0
+    hands.close()

@@ -30,7 +30,6 @@ PASS_ON, DELAY, BLACK_HOLE, REFUSE, DROP_ACKS = (
     "pass_on", "delay", "black_hole", "refuse", "drop_acks",
 )  # fmt: skip
 PIECE_BYTES = 65_536
-ENCRYPTION_REQUESTS = (struct.pack("!ii", 8, 80877103), struct.pack("!ii", 8, 80877104))
 
 
 @dataclass(eq=False)
@@ -39,7 +38,6 @@ class Link:
 
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter
-    name: str = ""  # the client's application_name
     committing: bool = False
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -65,7 +63,7 @@ class Proxy:
         self.delay_seconds = 0.0
         self.reset_share = 0.0
         self.acks_to_drop = 0
-        self.only = ""  # drop acknowledgements of connections with this application_name
+        self.acks_share = 1.0
         self.counts: Counter[str] = Counter()
         self.links: set[Link] = set()
         self._loop = asyncio.new_event_loop()
@@ -100,9 +98,9 @@ class Proxy:
     def set(self, mode: str) -> None:
         self.mode = mode
 
-    def drop_acks(self, count: int, only: str = "") -> None:
-        """Swallow the answers of the next `count` COMMITs (of clients named `only`)."""
-        self.acks_to_drop, self.only, self.mode = count, only, DROP_ACKS
+    def drop_acks(self, count: int, share: float = 1.0) -> None:
+        """Swallow the answers of `count` COMMITs: of the next ones, or of this share of them."""
+        self.acks_to_drop, self.acks_share, self.mode = count, share, DROP_ACKS
 
     def reset_all(self) -> None:
         """Break all connections now."""
@@ -174,9 +172,10 @@ class Proxy:
                 await writer.drain()
 
     def _look(self, data: bytes, link: Link) -> None:
-        if not link.name and data not in ENCRYPTION_REQUESTS:
-            link.name = _application_name(data) or "?"
-        if self.mode == DROP_ACKS and _commits(data) and link.name.startswith(self.only):
+        if not _commits(data):
+            return
+        self.counts["commits"] += 1
+        if self.mode == DROP_ACKS and self._random.random() < self.acks_share:
             self.acks_to_drop -= 1
             link.committing = True
             if self.acks_to_drop <= 0:
@@ -186,9 +185,3 @@ class Proxy:
 def _commits(data: bytes) -> bool:
     """Is this the frontend's COMMIT, as psycopg sends it (a query message of its own)?"""
     return data.startswith((b"Q\x00\x00\x00\x0bCOMMIT\x00", b"P\x00\x00\x00\x0e\x00COMMIT\x00"))
-
-
-def _application_name(startup: bytes) -> str:
-    words = startup[8:].split(b"\x00")
-    pairs = dict(zip(words[::2], words[1::2], strict=False))
-    return pairs.get(b"application_name", b"").decode("utf-8", "replace")

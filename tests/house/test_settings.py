@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from psycopg.conninfo import conninfo_to_dict
+
 from tests.house.instance import ROOT, environment, manage
 
 
@@ -61,7 +63,12 @@ def test_the_address_of_a_database_is_taken_apart(data_dir: Path) -> None:
     assert default["NAME"] == "clip"
     assert default["PASSWORD"] == "s cret"
     assert default["OPTIONS"]["sslmode"] == "require"
-    assert database["DIRECT_DSN"] == url
+    direct = conninfo_to_dict(str(database["DIRECT_DSN"]))
+    assert direct.items() >= conninfo_to_dict(url).items()
+    assert direct.keys() - conninfo_to_dict(url).keys() == {
+        "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
+    }  # fmt: skip
+    assert default["OPTIONS"]["tcp_user_timeout"] == 15_000
 
 
 def test_two_instances_on_one_machine_share_no_cookie(data_dir: Path) -> None:
