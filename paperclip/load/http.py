@@ -59,10 +59,11 @@ class Client:
         return Answer(status, headers, body)
 
     async def events(
-        self, method: str, path: str, data: object | None = None
+        self, method: str, path: str, data: object, extra: Mapping[str, str]
     ) -> AsyncIterator[tuple[str, Any]]:
-        """Yields the events of a stream as (name, data). Raises Unexpected for another answer."""
-        status, headers = await self._ask(method, path, data, "text/event-stream")
+        """Yields the events of a stream as (name, data), sending `extra` headers too. Raises
+        Unexpected for another answer."""
+        status, headers = await self._ask(method, path, data, "text/event-stream", extra)
         if status != 200:
             body = b"".join([chunk async for chunk in self._chunks(headers)])
             raise Unexpected(f"{status} {body[:300].decode(errors='replace')}")
@@ -83,7 +84,12 @@ class Client:
         self._reader = self._writer = None
 
     async def _ask(
-        self, method: str, path: str, data: object | None, accept: str
+        self,
+        method: str,
+        path: str,
+        data: object | None,
+        accept: str,
+        extra: Mapping[str, str] | None = None,
     ) -> tuple[int, dict[str, str]]:
         if self._writer is None or self._writer.is_closing():
             self._reader, self._writer = await asyncio.open_connection(
@@ -91,8 +97,9 @@ class Client:
             )
         body = b"" if data is None else json.dumps(data).encode()
         kind = "content-type: application/json\r\n" if body else ""
+        more = "".join(f"{name}: {value}\r\n" for name, value in (extra or {}).items())
         head = (
-            f"{method} {path} HTTP/1.1\r\n{self._head}accept: {accept}\r\n{kind}"
+            f"{method} {path} HTTP/1.1\r\n{self._head}accept: {accept}\r\n{kind}{more}"
             f"content-length: {len(body)}\r\n\r\n"
         )
         self._writer.write(head.encode() + body)

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
-from paperclip.load import http
+from paperclip.load import http, provider
 from paperclip.load.driver import Seen
 
 AGENTS_A_COMPANY = 10
+ATTEMPTS = 8
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What one task's events have told so far."""
+
+    first_token_at: float | None = None
+    done_at: float = 0.0
+    failure: str = ""
+
+    async def follow(self, events: AsyncIterator[tuple[str, Any]]) -> None:
+        """Reads to the end of the run. Raises Unexpected when the stream ends before."""
+        text = ""
+        async for name, data in events:
+            if name == "text":
+                self.first_token_at = self.first_token_at or time.monotonic()
+                text += data["text"]
+            elif name == "done":
+                whole = text == provider.ANSWER
+                self.failure = "" if whole else f"{len(text)} characters of the answer arrived"
+                if data["status"] != "succeeded":
+                    self.failure = f"{data['status']} ({data['code']})"
+                self.done_at = time.monotonic()
+        if not self.done_at:
+            raise http.Unexpected("the stream ended early")
 
 
 class Paperclip:
@@ -47,20 +77,23 @@ class Paperclip:
         return str(made["id"])
 
     async def task(self, *, user: int, prompt: str) -> Seen:
-        client, asked_at = self._clients[user], time.monotonic()
+        """As a careful client does: a broken call is made again under the same key, and the answer
+        is followed from its beginning."""
+        asked_at = time.monotonic()
+        watched = _Watched()
+        again = {"idempotency-key": secrets.token_hex(16)}
         body = {"agentId": self._agents[user], "prompt": prompt}
-        first: float | None = None
-        failure = "the stream ended early"
-        try:
-            async for name, data in client.events("POST", "/api/agent-tasks", body):
-                if name == "text" and first is None:
-                    first = time.monotonic()
-                elif name == "done":
-                    failure = "" if data.get("status") == "succeeded" else f"run {data}"
-        except (http.Unexpected, *http.BROKEN) as error:
-            await client.close()
-            failure = str(error) or type(error).__name__
-        return Seen(asked_at, first, time.monotonic(), failure)
+        for attempt in range(ATTEMPTS):
+            try:
+                events = self._clients[user].events("POST", "/api/agent-tasks", body, again)
+                await watched.follow(events)
+                break
+            except (http.Unexpected, *http.BROKEN) as error:
+                await self._clients[user].close()
+                watched.failure = str(error) or type(error).__name__
+                await asyncio.sleep(0.2 * (attempt + 1))
+        done_at = watched.done_at or time.monotonic()
+        return Seen(asked_at, watched.first_token_at, done_at, watched.failure)
 
     async def clean_up(self) -> None:
         for client in self._clients:

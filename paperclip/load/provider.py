@@ -7,6 +7,7 @@ too, so that what a product adds can be told from what the model took.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import time
@@ -20,7 +21,10 @@ TOKENS_A_SECOND = 50
 # Until the last token is out.
 MODEL_SECONDS = FIRST_TOKEN_SECONDS + (TOKENS - 1) / TOKENS_A_SECOND
 _MARK = re.compile(rb"\[load:([0-9a-z-]{1,60})\]")
-_WORDS = ("Here", " is", " what", " I", " found", " about", " it", ":")
+WORDS = [
+    ("Here", " is", " what", " I", " found", " about", " it", ".")[n % 8] for n in range(TOKENS)
+]
+ANSWER = "".join(WORDS)
 
 
 def mark(task: str) -> str:
@@ -42,15 +46,29 @@ class Provider:
     def __init__(self) -> None:
         self.sent: dict[str, Sent] = {}
         self.url = ""
+        self._lines: set[asyncio.Task[None]] = set()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while await self._one(reader, writer):
-                pass
-        except (OSError, asyncio.IncompleteReadError, ValueError):
-            pass  # the caller has gone
-        finally:
-            writer.close()
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serves a connection until its caller has gone, or `hang_up`."""
+        line = asyncio.ensure_future(self._serve(reader, writer))
+        self._lines.add(line)
+        line.add_done_callback(self._lines.discard)
+
+    async def hang_up(self) -> None:
+        """Ends all connections."""
+        for line in self._lines:
+            line.cancel()
+        await asyncio.gather(*self._lines, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # The caller may leave at any moment: that is no failure of ours.
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, ValueError):
+            try:
+                while await self._one(reader, writer):
+                    pass
+            finally:
+                writer.close()
+                await writer.wait_closed()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         try:
@@ -71,7 +89,7 @@ class Provider:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             if number == 0:
                 self.sent[task] = Sent(time.monotonic())
-            writer.write(_frame({"delta": {"content": _WORDS[number % len(_WORDS)]}}))
+            writer.write(_frame({"delta": {"content": WORDS[number]}}))
             due += 1 / TOKENS_A_SECOND
         writer.write(_frame({"delta": {}, "finish_reason": "stop"}) + _usage() + _end())
         self.sent[task].done_at = time.monotonic()
@@ -104,9 +122,10 @@ def _end() -> bytes:
 async def running() -> AsyncIterator[Provider]:
     """A provider on a free port of the loopback address."""
     provider = Provider()
-    server = await asyncio.start_server(provider.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(provider.accept, "127.0.0.1", 0)
     provider.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
     try:
         yield provider
     finally:
         server.close()
+        await provider.hang_up()

@@ -65,7 +65,7 @@ def test_the_model_streams_all_its_tokens_and_what_they_cost(quick: None) -> Non
             return [line.decode() for line in lines], model.sent
 
     lines, sent = asyncio.run(go())
-    assert sum('"content"' in str(line) for line in lines) == provider.TOKENS
+    assert sum("\"content\"" in str(line) for line in lines) == provider.TOKENS
     assert '"completion_tokens": 20' in str(lines[-2])
     assert lines[-1] == "[DONE]"
     assert set(sent) == {"a-1"}
