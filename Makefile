@@ -52,6 +52,8 @@ lock: ## Pin the requirements anew, with hashes (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header requirements.in -o requirements.txt
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header requirements-tracing.in -o requirements-tracing.txt
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header requirements-dev.in -o requirements-dev.txt
 
 # --- set-up -----------------------------------------------------------------------------------------
