@@ -273,6 +273,18 @@ def catalogue(
     return [each for each in found if each is not None][:limit]
 
 
+def models(*, company_id: uuid.UUID, provider: str, now: datetime) -> list[str]:
+    """Names of a provider's models that have a price at `now`, the company's own first."""
+    mine = (
+        ModelPrice.objects.for_company(company_id)
+        .filter(effective_at__lte=now, provider__in=["", provider])
+        .order_by("model")
+        .values_list("model", flat=True)
+    )
+    listed = [entry["id"] for entry in _book()["providers"].get(provider, {}).get("models", ())]
+    return list(dict.fromkeys([*mine, *listed]))
+
+
 def _label(row: ModelPrice) -> str:
     return f"{row.provider}/{row.model}".lower()
 
