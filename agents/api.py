@@ -11,12 +11,13 @@ from django.utils import timezone
 from ninja import Router
 from pydantic import AwareDatetime, Field
 
-from agents import agent_keys, shapes
+from agents import agent_keys, answers, shapes
 from agents.models import Agent, AgentKey
 from companies import access, wire
+from companies.answers import Ok
 from companies.errors import NotFound
 
-router = Router()
+router = Router(by_alias=True)
 
 
 class NewKey(wire.Body):
@@ -46,7 +47,7 @@ def find(request: HttpRequest, ref: str, action: access.Action | None = "view") 
     return found
 
 
-@router.get("/agents/{agent}/keys", summary="Keys of an agent")
+@router.get("/agents/{agent}/keys", response=list[answers.AgentKey], summary="Keys of an agent")
 def list_keys(request: HttpRequest, agent: str) -> HttpResponse:
     found = find(request, agent, "manage")
     rows = AgentKey.objects.filter(agent=found).order_by("-created_at", "-id")[: wire.MAX_PAGE]
@@ -55,7 +56,7 @@ def list_keys(request: HttpRequest, agent: str) -> HttpResponse:
 
 @router.post(
     "/agents/{agent}/keys",
-    response={201: wire.Answer},
+    response={201: answers.NewAgentKey},
     summary="A new key; its token is shown this once",
 )
 def create_key(request: HttpRequest, agent: str, body: NewKey) -> HttpResponse:
@@ -71,7 +72,7 @@ def create_key(request: HttpRequest, agent: str, body: NewKey) -> HttpResponse:
     return wire.answer({**shapes.key(key), "token": token}, 201)
 
 
-@router.delete("/agents/{agent}/keys/{key_id}", summary="Revoke a key")
+@router.delete("/agents/{agent}/keys/{key_id}", response=Ok, summary="Revoke a key")
 def revoke_key(request: HttpRequest, agent: str, key_id: uuid.UUID) -> HttpResponse:
     found = find(request, agent, "manage")
     agent_keys.revoke(

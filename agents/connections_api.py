@@ -11,13 +11,14 @@ from django.utils import timezone
 from ninja import Router
 from pydantic import Field
 
-from agents import buckets, connections
+from agents import answers, buckets, connections
 from agents.connection_models import ProviderConnection
 from agents.models import HeartbeatRun
 from companies import access, wire
+from companies.answers import Ok
 from companies.errors import NotFound
 
-router = Router()
+router = Router(by_alias=True)
 
 Url = Annotated[wire.Text, Field(max_length=2000)]
 Secret = Annotated[wire.Text, Field(max_length=100)]
@@ -46,7 +47,11 @@ class Check(wire.Body):
     model: Annotated[wire.Text, Field(max_length=200)] = ""
 
 
-@router.get("/companies/{company}/connections", summary="Connections to providers, by name")
+@router.get(
+    "/companies/{company}/connections",
+    response=list[answers.Connection],
+    summary="Connections to providers, by name",
+)
 def list_connections(
     request: HttpRequest,
     company: str,
@@ -65,7 +70,9 @@ def list_connections(
 
 
 @router.post(
-    "/companies/{company}/connections", response={201: wire.Answer}, summary="A new connection"
+    "/companies/{company}/connections",
+    response={201: answers.Connection},
+    summary="A new connection",
 )
 def create_connection(request: HttpRequest, company: str, body: NewConnection) -> HttpResponse:
     found = wire.company(request, company, "manage")
@@ -80,13 +87,19 @@ def create_connection(request: HttpRequest, company: str, body: NewConnection) -
     return wire.answer(shape(row), 201, version=row.version)
 
 
-@router.get("/connections/{connection_id}", summary="One connection, its state and headroom")
+@router.get(
+    "/connections/{connection_id}",
+    response=answers.Connection,
+    summary="One connection, its state and headroom",
+)
 def get_connection(request: HttpRequest, connection_id: uuid.UUID) -> HttpResponse:
     row = _find(request, connection_id, "view")
     return wire.answer(shape(row), version=row.version)
 
 
-@router.patch("/connections/{connection_id}", summary="Change a connection")
+@router.patch(
+    "/connections/{connection_id}", response=answers.Connection, summary="Change a connection"
+)
 def change_connection(
     request: HttpRequest, connection_id: uuid.UUID, body: ConnectionChange
 ) -> HttpResponse:
@@ -103,14 +116,20 @@ def change_connection(
     return wire.answer(shape(row), version=row.version)
 
 
-@router.delete("/connections/{connection_id}", summary="Forget a connection that nobody uses")
+@router.delete(
+    "/connections/{connection_id}", response=Ok, summary="Forget a connection that nobody uses"
+)
 def delete_connection(request: HttpRequest, connection_id: uuid.UUID) -> HttpResponse:
     row = _find(request, connection_id, "manage")
     connections.delete(row=row, actor=wire.principal(request).actor, now=timezone.now())
     return wire.answer({"ok": True})
 
 
-@router.post("/connections/{connection_id}/test", summary="Really ask the provider")
+@router.post(
+    "/connections/{connection_id}/test",
+    response=answers.ConnectionTest,
+    summary="Really ask the provider",
+)
 def test_connection(request: HttpRequest, connection_id: uuid.UUID, body: Check) -> HttpResponse:
     row = _find(request, connection_id, "manage")
     checks = connections.check(row=row, model=body.model.strip(), now=timezone.now())
@@ -130,7 +149,11 @@ def test_connection(request: HttpRequest, connection_id: uuid.UUID, body: Check)
     )
 
 
-@router.post("/connections/{connection_id}/reset", summary="It works again: close the breaker")
+@router.post(
+    "/connections/{connection_id}/reset",
+    response=answers.Connection,
+    summary="It works again: close the breaker",
+)
 def reset_connection(request: HttpRequest, connection_id: uuid.UUID) -> HttpResponse:
     row = _find(request, connection_id, "operate")
     row = connections.reset(row=row, actor=wire.principal(request).actor, now=timezone.now())

@@ -10,12 +10,12 @@ from django.utils import timezone
 from ninja import Router
 from pydantic import Field
 
-from agents import output, runs, shapes
+from agents import answers, output, runs, shapes
 from agents.models import HeartbeatRun
 from companies import access, wire
 from companies.errors import NotFound
 
-router = Router()
+router = Router(by_alias=True)
 MAX_EVENTS = 500
 MAX_LOG_BYTES = 1_000_000
 
@@ -33,7 +33,11 @@ def find(request: HttpRequest, run_id: uuid.UUID) -> HeartbeatRun:
     return found
 
 
-@router.get("/companies/{company}/heartbeat-runs", summary="Runs of a company, newest first")
+@router.get(
+    "/companies/{company}/heartbeat-runs",
+    response=list[answers.Run],
+    summary="Runs of a company, newest first",
+)
 def list_runs(
     request: HttpRequest,
     company: str,
@@ -63,7 +67,11 @@ def list_runs(
     )
 
 
-@router.get("/companies/{company}/live-runs", summary="Runs that are queued or running")
+@router.get(
+    "/companies/{company}/live-runs",
+    response=list[answers.LiveRun],
+    summary="Runs that are queued or running",
+)
 def live_runs(
     request: HttpRequest,
     company: str,
@@ -82,12 +90,16 @@ def live_runs(
     )
 
 
-@router.get("/heartbeat-runs/{run_id}", summary="One run")
+@router.get("/heartbeat-runs/{run_id}", response=answers.Run, summary="One run")
 def get_run(request: HttpRequest, run_id: uuid.UUID) -> HttpResponse:
     return wire.answer(shapes.run(find(request, run_id), timezone.now()))
 
 
-@router.get("/heartbeat-runs/{run_id}/events", summary="A run's output, event by event")
+@router.get(
+    "/heartbeat-runs/{run_id}/events",
+    response=list[answers.OutputEvent],
+    summary="A run's output, event by event",
+)
 def get_events(
     request: HttpRequest,
     run_id: uuid.UUID,
@@ -100,7 +112,9 @@ def get_events(
     )
 
 
-@router.get("/heartbeat-runs/{run_id}/log", summary="A run's output as text")
+@router.get(
+    "/heartbeat-runs/{run_id}/log", response=answers.RunLog, summary="A run's output as text"
+)
 def get_log(
     request: HttpRequest,
     run_id: uuid.UUID,
@@ -117,7 +131,7 @@ def get_log(
     return wire.answer(answer)
 
 
-@router.post("/heartbeat-runs/{run_id}/cancel", summary="Stop a run")
+@router.post("/heartbeat-runs/{run_id}/cancel", response=answers.Run, summary="Stop a run")
 def cancel_run(request: HttpRequest, run_id: uuid.UUID, body: Reason | None = None) -> HttpResponse:
     """A queued run is cancelled at once, a running one as soon as its worker hears of it. A run
     that has ended is answered as it is."""

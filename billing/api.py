@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, Field
 
 from agents.adapters import base
 from agents.models import Agent, HeartbeatRun
-from billing import ledger, reports
+from billing import answers, ledger, reports
 from billing.models import CostEvent, Scope, Window
 from companies import wire
 from companies.errors import Invalid
@@ -23,7 +23,7 @@ from companies.models import Goal, Project
 from issues.api import find as find_issue
 from issues.models import Issue
 
-router = Router()
+router = Router(by_alias=True)
 Name = Annotated[wire.Text, Field(min_length=1, max_length=120)]
 
 
@@ -55,7 +55,7 @@ class NewCost(wire.Body):
 
 @router.post(
     "/companies/{company}/cost-events",
-    response={201: wire.Answer},
+    response={201: answers.CostEvent},
     summary="Report what a call cost",
 )
 def report_cost(request: HttpRequest, company: str, body: NewCost) -> HttpResponse:
@@ -154,7 +154,7 @@ def shape(event: CostEvent) -> dict[str, Any]:
 # --- sums ------------------------------------------------------------------------------------
 
 
-@router.get("/companies/{company}/costs/summary", summary="This month")
+@router.get("/companies/{company}/costs/summary", response=answers.MonthCosts, summary="This month")
 def summary(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
     month = reports.month(company_id=found.id, now=timezone.now())
@@ -173,7 +173,11 @@ def summary(request: HttpRequest, company: str) -> HttpResponse:
     )
 
 
-@router.get("/companies/{company}/costs/by-agent", summary="This month by agent")
+@router.get(
+    "/companies/{company}/costs/by-agent",
+    response=list[answers.AgentCosts],
+    summary="This month by agent",
+)
 def by_agent(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
     lines = reports.by_agent(company_id=found.id, now=timezone.now())
@@ -182,7 +186,11 @@ def by_agent(request: HttpRequest, company: str) -> HttpResponse:
     )
 
 
-@router.get("/companies/{company}/costs/by-agent-model", summary="This month by provider and model")
+@router.get(
+    "/companies/{company}/costs/by-agent-model",
+    response=list[answers.ModelCosts],
+    summary="This month by provider and model",
+)
 def by_model(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
     lines = reports.by_model(company_id=found.id, now=timezone.now())
@@ -191,7 +199,11 @@ def by_model(request: HttpRequest, company: str) -> HttpResponse:
     )
 
 
-@router.get("/companies/{company}/costs/by-provider", summary="This month by provider")
+@router.get(
+    "/companies/{company}/costs/by-provider",
+    response=list[answers.ProviderCosts],
+    summary="This month by provider",
+)
 def by_provider(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
     lines = reports.by_model(company_id=found.id, now=timezone.now())
@@ -209,7 +221,22 @@ def by_provider(request: HttpRequest, company: str) -> HttpResponse:
     )
 
 
-@router.get("/companies/{company}/costs/window-spend", summary="Today, this month, ever")
+@router.get(
+    "/companies/{company}/costs/by-biller",
+    response=list[answers.BillerCosts],
+    summary="This month by who sends the bill",
+)
+def by_biller(request: HttpRequest, company: str) -> HttpResponse:
+    found = wire.company(request, company)
+    lines = reports.by_biller(company_id=found.id, now=timezone.now())
+    return wire.answer([{"biller": line.name, **_sums(line)} for line in lines])
+
+
+@router.get(
+    "/companies/{company}/costs/window-spend",
+    response=list[answers.WindowCosts],
+    summary="Today, this month, ever",
+)
 def window_spend(request: HttpRequest, company: str) -> HttpResponse:
     found, now = wire.company(request, company), timezone.now()
     answer = []
@@ -229,7 +256,11 @@ def window_spend(request: HttpRequest, company: str) -> HttpResponse:
     return wire.answer(answer)
 
 
-@router.get("/companies/{company}/costs/by-project", summary="This month by project")
+@router.get(
+    "/companies/{company}/costs/by-project",
+    response=list[answers.ProjectCosts],
+    summary="This month by project",
+)
 def by_project(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
     lines = reports.by_project(company_id=found.id, now=timezone.now())
@@ -250,7 +281,9 @@ def _sums(line: reports.Line) -> dict[str, Any]:
     }
 
 
-@router.get("/issues/{issue}/cost-summary", summary="What one issue cost")
+@router.get(
+    "/issues/{issue}/cost-summary", response=answers.IssueCosts, summary="What one issue cost"
+)
 def issue_cost(request: HttpRequest, issue: str) -> HttpResponse:
     found = find_issue(request, issue)
     line = reports.by_issue(company_id=found.company_id, issue_id=found.id)

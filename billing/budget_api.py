@@ -14,14 +14,14 @@ from ninja import Router
 from pydantic import Field
 
 from agents.models import Agent, Hold
-from billing import budgets, incidents, reports
+from billing import answers, budgets, incidents, reports
 from billing.models import Budget, BudgetIncident, Scope, Window
 from companies import access, wire
 from companies.activity import Actor
 from companies.errors import Invalid, NotFound
 from companies.models import Company
 
-router = Router()
+router = Router(by_alias=True)
 
 
 class BudgetWish(wire.Body):
@@ -42,7 +42,11 @@ class Resolution(wire.Body):
     amount: Annotated[Decimal, Field(ge=0, le=10**11)] | None = None
 
 
-@router.get("/companies/{company}/budgets/overview", summary="Limits and what was spent of them")
+@router.get(
+    "/companies/{company}/budgets/overview",
+    response=answers.BudgetOverview,
+    summary="Limits and what was spent of them",
+)
 def budget_overview(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
     limits = reports.limits(company=found, now=timezone.now())
@@ -66,7 +70,9 @@ def budget_overview(request: HttpRequest, company: str) -> HttpResponse:
     )
 
 
-@router.post("/companies/{company}/budgets/policies", summary="Set a limit")
+@router.post(
+    "/companies/{company}/budgets/policies", response=answers.BudgetPolicy, summary="Set a limit"
+)
 def set_policy(request: HttpRequest, company: str, body: Policy) -> HttpResponse:
     """`amount` is in cents."""
     found = wire.company(request, company, "manage")
@@ -85,7 +91,11 @@ def set_policy(request: HttpRequest, company: str, body: Policy) -> HttpResponse
     return wire.answer(_found_policy(found, budget))
 
 
-@router.patch("/companies/{company}/budgets", summary="The company's month limit")
+@router.patch(
+    "/companies/{company}/budgets",
+    response=answers.BudgetPolicy,
+    summary="The company's month limit",
+)
 def set_company_budget(request: HttpRequest, company: str, body: BudgetWish) -> HttpResponse:
     found = wire.company(request, company, "manage")
     budget = set_month_limit(
@@ -99,7 +109,9 @@ def set_company_budget(request: HttpRequest, company: str, body: BudgetWish) -> 
     return wire.answer(_found_policy(found, budget))
 
 
-@router.patch("/agents/{agent}/budgets", summary="An agent's month limit")
+@router.patch(
+    "/agents/{agent}/budgets", response=answers.BudgetPolicy, summary="An agent's month limit"
+)
 def set_agent_budget(request: HttpRequest, agent: uuid.UUID, body: BudgetWish) -> HttpResponse:
     caller = wire.principal(request)
     row = wire.in_companies(caller, Agent.objects.select_related("company")).filter(id=agent)
@@ -120,6 +132,7 @@ def set_agent_budget(request: HttpRequest, agent: uuid.UUID, body: BudgetWish) -
 
 @router.post(
     "/companies/{company}/budget-incidents/{incident_id}/resolve",
+    response=answers.BudgetIncident,
     summary="Raise the limit and go on, or wait for the next period",
 )
 def resolve_incident(

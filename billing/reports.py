@@ -135,6 +135,12 @@ def by_provider(*, company_id: uuid.UUID, now: datetime) -> list[Line]:
     return [_line(row, None, row["provider"], provider=row["provider"]) for row in rows]
 
 
+def by_biller(*, company_id: uuid.UUID, now: datetime) -> list[Line]:
+    """The current month by who sends the bill, dearest first; read from the ledger."""
+    rows = _booked(company_id, now, "biller")
+    return [_line(row, None, row["biller"]) for row in rows]
+
+
 def by_issue(*, company_id: uuid.UUID, issue_id: uuid.UUID) -> Line:
     """All that one issue ever cost."""
     row = (

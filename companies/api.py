@@ -13,11 +13,11 @@ from django.utils import timezone
 from ninja import Router
 from pydantic import AwareDatetime, Field
 
-from companies import access, goals, operator_keys, shapes, tenancy, wire
+from companies import access, answers, goals, operator_keys, shapes, tenancy, wire
 from companies.errors import Invalid, NotFound
 from companies.models import Activity, Company, Goal, OperatorKey, Project, User
 
-router = Router()
+router = Router(by_alias=True)
 T = TypeVar("T", Goal, Project)
 Name = Annotated[wire.Text, Field(min_length=1, max_length=120)]
 Description = Annotated[wire.Text, Field(max_length=20_000)]
@@ -79,7 +79,9 @@ class Nothing(wire.Body):
 # --- companies -------------------------------------------------------------------------------
 
 
-@router.get("/companies", summary="The companies that the caller belongs to")
+@router.get(
+    "/companies", response=list[answers.Company], summary="The companies that the caller belongs to"
+)
 def list_companies(
     request: HttpRequest, limit: wire.Limit = wire.DEFAULT_PAGE, cursor: wire.Cursor | None = None
 ) -> HttpResponse:
@@ -93,7 +95,9 @@ def list_companies(
     )
 
 
-@router.post("/companies", response={201: wire.Answer}, summary="A new company; the caller owns it")
+@router.post(
+    "/companies", response={201: answers.Company}, summary="A new company; the caller owns it"
+)
 def create_company(request: HttpRequest, body: NewCompany) -> HttpResponse:
     caller = wire.principal(request)
     user_id = wire.user_only(caller)
@@ -108,7 +112,11 @@ def create_company(request: HttpRequest, body: NewCompany) -> HttpResponse:
     return wire.answer(shapes.company(made), 201)
 
 
-@router.get("/companies/stats", summary="How many agents and issues each company has")
+@router.get(
+    "/companies/stats",
+    response=dict[str, answers.CompanyCounts],
+    summary="How many agents and issues each company has",
+)
 def company_stats(request: HttpRequest) -> HttpResponse:
     rows = access.companies(wire.principal(request)).order_by("name", "id")[: wire.MAX_PAGE]
     counted = (
@@ -124,12 +132,14 @@ def company_stats(request: HttpRequest) -> HttpResponse:
     )
 
 
-@router.get("/companies/{company}", summary="One company, by UUID or prefix")
+@router.get(
+    "/companies/{company}", response=answers.Company, summary="One company, by UUID or prefix"
+)
 def get_company(request: HttpRequest, company: str) -> HttpResponse:
     return wire.answer(shapes.company(wire.company(request, company)))
 
 
-@router.patch("/companies/{company}", summary="Change a company")
+@router.patch("/companies/{company}", response=answers.Company, summary="Change a company")
 def change_company(request: HttpRequest, company: str, body: CompanyChange) -> HttpResponse:
     found = wire.company(request, company, "manage")
     changes = {name: value for name, value in body.given().items() if value is not None}
@@ -141,7 +151,9 @@ def change_company(request: HttpRequest, company: str, body: CompanyChange) -> H
     return wire.answer(shapes.company(updated))
 
 
-@router.post("/companies/{company}/archive", summary="Take a company out of use")
+@router.post(
+    "/companies/{company}/archive", response=answers.Company, summary="Take a company out of use"
+)
 def archive_company(
     request: HttpRequest, company: str, body: Nothing | None = None
 ) -> HttpResponse:
@@ -152,7 +164,11 @@ def archive_company(
     return wire.answer(shapes.company(archived))
 
 
-@router.get("/companies/{company}/members", summary="Who belongs to the company")
+@router.get(
+    "/companies/{company}/members",
+    response=list[answers.Member],
+    summary="Who belongs to the company",
+)
 def list_members(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
     return wire.answer(
@@ -170,7 +186,11 @@ def list_members(request: HttpRequest, company: str) -> HttpResponse:
     )
 
 
-@router.get("/companies/{company}/activity", summary="Who did what, newest first")
+@router.get(
+    "/companies/{company}/activity",
+    response=list[answers.ActivityEntry],
+    summary="Who did what, newest first",
+)
 def list_activity(
     request: HttpRequest,
     company: str,
@@ -201,7 +221,7 @@ def list_activity(
 # --- goals -----------------------------------------------------------------------------------
 
 
-@router.get("/companies/{company}/goals", summary="Goals")
+@router.get("/companies/{company}/goals", response=list[answers.Goal], summary="Goals")
 def list_goals(
     request: HttpRequest,
     company: str,
@@ -212,7 +232,7 @@ def list_goals(
     return _list(request, Goal.objects.for_company(found.id), shapes.goal, limit, cursor)
 
 
-@router.post("/companies/{company}/goals", response={201: wire.Answer}, summary="A new goal")
+@router.post("/companies/{company}/goals", response={201: answers.Goal}, summary="A new goal")
 def create_goal(request: HttpRequest, company: str, body: NewGoal) -> HttpResponse:
     found = wire.company(request, company, "operate")
     fields = _present(_goal_fields(found.id, body.given()))
@@ -222,12 +242,12 @@ def create_goal(request: HttpRequest, company: str, body: NewGoal) -> HttpRespon
     return wire.answer(shapes.goal(made), 201)
 
 
-@router.get("/goals/{goal_id}", summary="One goal")
+@router.get("/goals/{goal_id}", response=answers.Goal, summary="One goal")
 def get_goal(request: HttpRequest, goal_id: uuid.UUID) -> HttpResponse:
     return wire.answer(shapes.goal(_find(request, Goal, goal_id)))
 
 
-@router.patch("/goals/{goal_id}", summary="Change a goal")
+@router.patch("/goals/{goal_id}", response=answers.Goal, summary="Change a goal")
 def change_goal(request: HttpRequest, goal_id: uuid.UUID, body: GoalChange) -> HttpResponse:
     found = _find(request, Goal, goal_id, "operate")
     updated = goals.update_goal(
@@ -239,7 +259,9 @@ def change_goal(request: HttpRequest, goal_id: uuid.UUID, body: GoalChange) -> H
     return wire.answer(shapes.goal(updated))
 
 
-@router.delete("/goals/{goal_id}", summary="Delete a goal; what hangs on it stays")
+@router.delete(
+    "/goals/{goal_id}", response=answers.Goal, summary="Delete a goal; what hangs on it stays"
+)
 def delete_goal(request: HttpRequest, goal_id: uuid.UUID) -> HttpResponse:
     found = _find(request, Goal, goal_id, "operate")
     shape = shapes.goal(found)
@@ -250,7 +272,7 @@ def delete_goal(request: HttpRequest, goal_id: uuid.UUID) -> HttpResponse:
 # --- projects --------------------------------------------------------------------------------
 
 
-@router.get("/companies/{company}/projects", summary="Projects")
+@router.get("/companies/{company}/projects", response=list[answers.Project], summary="Projects")
 def list_projects(
     request: HttpRequest,
     company: str,
@@ -262,7 +284,9 @@ def list_projects(
     return _list(request, rows, shapes.project, limit, cursor)
 
 
-@router.post("/companies/{company}/projects", response={201: wire.Answer}, summary="A new project")
+@router.post(
+    "/companies/{company}/projects", response={201: answers.Project}, summary="A new project"
+)
 def create_project(request: HttpRequest, company: str, body: NewProject) -> HttpResponse:
     found = wire.company(request, company, "operate")
     fields = _present(_project_fields(found.id, body.given()))
@@ -272,12 +296,12 @@ def create_project(request: HttpRequest, company: str, body: NewProject) -> Http
     return wire.answer(shapes.project(made), 201)
 
 
-@router.get("/projects/{project_id}", summary="One project")
+@router.get("/projects/{project_id}", response=answers.Project, summary="One project")
 def get_project(request: HttpRequest, project_id: uuid.UUID) -> HttpResponse:
     return wire.answer(shapes.project(_find(request, Project, project_id)))
 
 
-@router.patch("/projects/{project_id}", summary="Change a project")
+@router.patch("/projects/{project_id}", response=answers.Project, summary="Change a project")
 def change_project(
     request: HttpRequest, project_id: uuid.UUID, body: ProjectChange
 ) -> HttpResponse:
@@ -293,7 +317,9 @@ def change_project(
     return wire.answer(shapes.project(found))
 
 
-@router.delete("/projects/{project_id}", summary="Archive a project; its issues stay")
+@router.delete(
+    "/projects/{project_id}", response=answers.Project, summary="Archive a project; its issues stay"
+)
 def archive_project(request: HttpRequest, project_id: uuid.UUID) -> HttpResponse:
     found = _find(request, Project, project_id, "operate")
     archived = goals.archive_project(
@@ -305,7 +331,7 @@ def archive_project(request: HttpRequest, project_id: uuid.UUID) -> HttpResponse
 # --- a person's own keys ---------------------------------------------------------------------
 
 
-@router.get("/auth/get-session", summary="Who is signed in")
+@router.get("/auth/get-session", response=answers.Session, summary="Who is signed in")
 def get_session(request: HttpRequest) -> HttpResponse:
     user = User.objects.get(id=wire.user_only(wire.principal(request)))
     return wire.answer(
@@ -316,7 +342,7 @@ def get_session(request: HttpRequest) -> HttpResponse:
     )
 
 
-@router.get("/board-api-keys", summary="The caller's own keys")
+@router.get("/board-api-keys", response=list[answers.OperatorKey], summary="The caller's own keys")
 def list_keys(request: HttpRequest) -> HttpResponse:
     user_id = wire.user_only(wire.principal(request))
     rows = OperatorKey.objects.filter(user_id=user_id, revoked_at=None)
@@ -325,7 +351,7 @@ def list_keys(request: HttpRequest) -> HttpResponse:
 
 @router.post(
     "/board-api-keys",
-    response={201: wire.Answer},
+    response={201: answers.NewOperatorKey},
     summary="A new key of one's own; shown this once",
 )
 def create_key(request: HttpRequest, body: NewKey) -> HttpResponse:
@@ -336,7 +362,9 @@ def create_key(request: HttpRequest, body: NewKey) -> HttpResponse:
     return wire.answer({**_key(key), "token": token}, 201)
 
 
-@router.delete("/board-api-keys/{key_id}", summary="Revoke one of one's own keys")
+@router.delete(
+    "/board-api-keys/{key_id}", response=answers.Ok, summary="Revoke one of one's own keys"
+)
 def revoke_key(request: HttpRequest, key_id: uuid.UUID) -> HttpResponse:
     user = User.objects.get(id=wire.user_only(wire.principal(request)))
     operator_keys.revoke(user=user, key_id=key_id, now=timezone.now())

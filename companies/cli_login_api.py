@@ -11,12 +11,12 @@ from django.utils import timezone
 from ninja import Router
 from pydantic import Field
 
-from companies import cli_login, operator_keys, throttle, wire
+from companies import answers, cli_login, operator_keys, throttle, wire
 from companies.cli_login_models import CliLogin
 from companies.errors import Invalid
 from companies.models import Membership, OperatorKey, User
 
-router = Router()
+router = Router(by_alias=True)
 ASKS_A_MINUTE = 10
 LOOKS_A_MINUTE = 240
 
@@ -36,8 +36,8 @@ class Nothing(wire.Body):
 
 @router.post(
     "/cli-auth/challenges",
+    response={201: answers.CliChallenge},
     auth=None,
-    response={201: wire.Answer},
     summary="A client asks to be let in",
 )
 def ask(request: HttpRequest, body: Ask) -> HttpResponse:
@@ -65,7 +65,12 @@ def ask(request: HttpRequest, body: Ask) -> HttpResponse:
     )
 
 
-@router.get("/cli-auth/challenges/{login_id}", auth=None, summary="Has somebody approved?")
+@router.get(
+    "/cli-auth/challenges/{login_id}",
+    response=answers.CliLogin,
+    auth=None,
+    summary="Has somebody approved?",
+)
 def look(
     request: HttpRequest,
     login_id: uuid.UUID,
@@ -75,21 +80,30 @@ def look(
     return wire.answer(_shape(cli_login.find(login_id=login_id, secret=token)))
 
 
-@router.post("/cli-auth/challenges/{login_id}/approve", summary="Let a client in, as oneself")
+@router.post(
+    "/cli-auth/challenges/{login_id}/approve",
+    response=answers.CliLogin,
+    summary="Let a client in, as oneself",
+)
 def approve(request: HttpRequest, login_id: uuid.UUID, body: Secret) -> HttpResponse:
     user = User.objects.get(id=wire.user_only(wire.principal(request)))
     login = cli_login.find(login_id=login_id, secret=body.token)
     return wire.answer(_shape(cli_login.approve(login=login, user=user, now=timezone.now())))
 
 
-@router.post("/cli-auth/challenges/{login_id}/cancel", auth=None, summary="Take a request back")
+@router.post(
+    "/cli-auth/challenges/{login_id}/cancel",
+    response=answers.CliLogin,
+    auth=None,
+    summary="Take a request back",
+)
 def cancel(request: HttpRequest, login_id: uuid.UUID, body: Secret) -> HttpResponse:
     _limit(request, "look", LOOKS_A_MINUTE)
     login = cli_login.find(login_id=login_id, secret=body.token)
     return wire.answer(_shape(cli_login.cancel(login=login, now=timezone.now())))
 
 
-@router.get("/cli-auth/me", summary="Who the key stands for")
+@router.get("/cli-auth/me", response=answers.CliIdentity, summary="Who the key stands for")
 def me(request: HttpRequest) -> HttpResponse:
     caller = wire.principal(request)
     user = User.objects.get(id=wire.user_only(caller))
@@ -111,7 +125,11 @@ def me(request: HttpRequest) -> HttpResponse:
     )
 
 
-@router.post("/cli-auth/revoke-current", summary="Make the key of this call worthless")
+@router.post(
+    "/cli-auth/revoke-current",
+    response=answers.Revoked,
+    summary="Make the key of this call worthless",
+)
 def revoke_current(request: HttpRequest, body: Nothing | None = None) -> HttpResponse:
     user = User.objects.get(id=wire.user_only(wire.principal(request)))
     key_id = _key_id(request)

@@ -195,10 +195,10 @@ def if_match(request: HttpRequest) -> int | None:
 
 
 class Answer(BaseModel):
-    """The entity, as the recorded examples in docs/api.md show it. Written without this model:
-    it only tells the machine-readable description that an object comes back."""
+    """The base of what comes back (`answers.py` of each app). Answers are written without these
+    classes: they say what is in one, and that more keys may follow with the next version."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(alias_generator=to_camel, extra="allow")
 
 
 # --- what goes out ---------------------------------------------------------------------------

@@ -17,13 +17,14 @@ from agents.models import Agent
 from companies import access, wire
 from companies import shapes as company_shapes
 from companies.activity import Actor
+from companies.answers import ActivityEntry
 from companies.errors import Invalid, NotFound
 from companies.models import Activity, Company, Goal, Project, User
-from issues import board, deletion, inbox, listed, marks, shapes
+from issues import answers, board, deletion, inbox, listed, marks, shapes
 from issues.document_models import Label
 from issues.models import Comment, Issue, Priority
 
-router = Router()
+router = Router(by_alias=True)
 
 Status = Literal["backlog", "todo", "in_progress", "in_review", "blocked", "done", "cancelled"]
 PriorityName = Literal["critical", "high", "medium", "low"]
@@ -96,7 +97,11 @@ def find(request: HttpRequest, ref: str, action: access.Action | None = "view") 
 # --- lists -----------------------------------------------------------------------------------
 
 
-@router.get("/companies/{company}/issues", summary="Issues, newest first")
+@router.get(
+    "/companies/{company}/issues",
+    response=list[answers.ListedIssue],
+    summary="Issues, newest first",
+)
 def list_issues(
     request: HttpRequest,
     company: str,
@@ -133,7 +138,11 @@ def list_issues(
     return listed.respond(request, rows, keys=SORTS[sort], limit=limit, cursor=cursor)
 
 
-@router.get("/companies/{company}/issues/count", summary="How many issues, by status")
+@router.get(
+    "/companies/{company}/issues/count",
+    response=answers.IssueCounts,
+    summary="How many issues, by status",
+)
 def count_issues(
     request: HttpRequest,
     company: str,
@@ -168,7 +177,11 @@ def _choices(given: str, known: list[str], field: str) -> list[str]:
     return chosen
 
 
-@router.get("/agents/me/inbox-lite", summary="What waits for the calling agent")
+@router.get(
+    "/agents/me/inbox-lite",
+    response=list[answers.InboxIssue],
+    summary="What waits for the calling agent",
+)
 def inbox_lite(request: HttpRequest) -> HttpResponse:
     """Open issues assigned to the caller, what it can act on first, at most 100."""
     agent = Agent.objects.get(id=wire.agent_only(wire.principal(request)))
@@ -178,7 +191,9 @@ def inbox_lite(request: HttpRequest) -> HttpResponse:
 # --- one issue -------------------------------------------------------------------------------
 
 
-@router.post("/companies/{company}/issues", response={201: wire.Answer}, summary="A new issue")
+@router.post(
+    "/companies/{company}/issues", response={201: answers.WrittenIssue}, summary="A new issue"
+)
 def create_issue(request: HttpRequest, company: str, body: NewIssue) -> HttpResponse:
     """Assigned to an agent and to do, it wakes the agent."""
     found = wire.company(request, company, None)
@@ -189,13 +204,19 @@ def create_issue(request: HttpRequest, company: str, body: NewIssue) -> HttpResp
     return wire.answer(shape, 201, version=made.version)
 
 
-@router.get("/issues/{issue}", summary="One issue, by UUID or identifier")
+@router.get(
+    "/issues/{issue}", response=answers.WholeIssue, summary="One issue, by UUID or identifier"
+)
 def get_issue(request: HttpRequest, issue: str) -> HttpResponse:
     found = find(request, issue)
     return wire.answer(shapes.full(found, timezone.now()), version=found.version)
 
 
-@router.patch("/issues/{issue}", summary="Change an issue, with a comment if wanted")
+@router.patch(
+    "/issues/{issue}",
+    response=answers.ChangedIssue,
+    summary="Change an issue, with a comment if wanted",
+)
 def change_issue(request: HttpRequest, issue: str, body: IssueChange) -> HttpResponse:
     """All or nothing. With `If-Match` a change of somebody else in between is a 409. `resume`
     puts a closed issue back on to do; say why in the comment."""
@@ -230,7 +251,9 @@ def change_issue(request: HttpRequest, issue: str, body: IssueChange) -> HttpRes
     return wire.answer(answer, version=updated.version)
 
 
-@router.delete("/issues/{issue}", summary="Delete an issue with its thread")
+@router.delete(
+    "/issues/{issue}", response=answers.WrittenIssue, summary="Delete an issue with its thread"
+)
 def delete_issue(request: HttpRequest, issue: str) -> HttpResponse:
     """409 while a run works on it. Runs, costs and activity stay."""
     found = find(request, issue, "operate")
@@ -240,7 +263,9 @@ def delete_issue(request: HttpRequest, issue: str) -> HttpResponse:
 
 
 @router.post(
-    "/issues/{issue}/children", response={201: wire.Answer}, summary="A new issue below this one"
+    "/issues/{issue}/children",
+    response={201: answers.WrittenIssue},
+    summary="A new issue below this one",
 )
 def create_child(request: HttpRequest, issue: str, body: NewChild) -> HttpResponse:
     parent = find(request, issue, None)
@@ -256,7 +281,11 @@ def create_child(request: HttpRequest, issue: str, body: NewChild) -> HttpRespon
     return wire.answer(shapes.written(made), 201, version=made.version)
 
 
-@router.get("/issues/{issue}/children", summary="The issues below this one")
+@router.get(
+    "/issues/{issue}/children",
+    response=list[answers.ListedIssue],
+    summary="The issues below this one",
+)
 def list_children(
     request: HttpRequest,
     issue: str,
@@ -269,7 +298,11 @@ def list_children(
     return listed.respond(request, rows, keys=keys, limit=limit, cursor=cursor)
 
 
-@router.get("/issues/{issue}/heartbeat-context", summary="What an agent reads first")
+@router.get(
+    "/issues/{issue}/heartbeat-context",
+    response=answers.HeartbeatContext,
+    summary="What an agent reads first",
+)
 def heartbeat_context(
     request: HttpRequest,
     issue: str,
@@ -280,7 +313,9 @@ def heartbeat_context(
     return wire.answer(shapes.context(found, wake), version=found.version)
 
 
-@router.get("/issues/{issue}/activity", summary="Who did what to this issue")
+@router.get(
+    "/issues/{issue}/activity", response=list[ActivityEntry], summary="Who did what to this issue"
+)
 def list_activity(
     request: HttpRequest,
     issue: str,

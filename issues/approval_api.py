@@ -12,15 +12,16 @@ from pydantic import Field
 
 from agents.models import Agent
 from companies import access, wire
+from companies.answers import Ok
 from companies.errors import NotFound
-from issues import approvals, shapes
+from issues import answers, approvals, shapes
 from issues import document_shapes as more_shapes
 from issues.api import find as find_issue
 from issues.api import issues_of
 from issues.approval_models import Approval, ApprovalComment
 from issues.models import Issue
 
-router = Router()
+router = Router(by_alias=True)
 Outcome = Literal["approved", "rejected", "revision_requested"]
 
 
@@ -49,7 +50,11 @@ class Link(wire.Body):
     approval_id: uuid.UUID
 
 
-@router.get("/companies/{company}/approvals", summary="Approvals, newest first")
+@router.get(
+    "/companies/{company}/approvals",
+    response=list[answers.Approval],
+    summary="Approvals, newest first",
+)
 def list_approvals(
     request: HttpRequest,
     company: str,
@@ -72,7 +77,9 @@ def list_approvals(
 
 
 @router.post(
-    "/companies/{company}/approvals", response={201: wire.Answer}, summary="Ask for an approval"
+    "/companies/{company}/approvals",
+    response={201: answers.Approval},
+    summary="Ask for an approval",
 )
 def create_approval(request: HttpRequest, company: str, body: NewApproval) -> HttpResponse:
     """An agent asks in its own name; the outcome wakes it."""
@@ -92,19 +99,27 @@ def create_approval(request: HttpRequest, company: str, body: NewApproval) -> Ht
     return wire.answer(more_shapes.approval(approval), 201)
 
 
-@router.get("/approvals/{approval_id}", summary="One approval")
+@router.get("/approvals/{approval_id}", response=answers.Approval, summary="One approval")
 def get_approval(request: HttpRequest, approval_id: uuid.UUID) -> HttpResponse:
     return wire.answer(more_shapes.approval(_find(request, approval_id)))
 
 
-@router.get("/approvals/{approval_id}/issues", summary="The issues it is about")
+@router.get(
+    "/approvals/{approval_id}/issues",
+    response=list[answers.Issue],
+    summary="The issues it is about",
+)
 def list_approval_issues(request: HttpRequest, approval_id: uuid.UUID) -> HttpResponse:
     found = _find(request, approval_id)
     rows = Issue.objects.filter(approvals__approval=found).order_by("created_at", "id")
     return wire.answer([shapes.issue(row) for row in shapes.rows(rows)])
 
 
-@router.get("/approvals/{approval_id}/comments", summary="What was said about it")
+@router.get(
+    "/approvals/{approval_id}/comments",
+    response=list[answers.ApprovalComment],
+    summary="What was said about it",
+)
 def list_approval_comments(request: HttpRequest, approval_id: uuid.UUID) -> HttpResponse:
     found = _find(request, approval_id)
     rows = ApprovalComment.objects.filter(approval=found).order_by("created_at", "id")
@@ -113,7 +128,7 @@ def list_approval_comments(request: HttpRequest, approval_id: uuid.UUID) -> Http
 
 @router.post(
     "/approvals/{approval_id}/comments",
-    response={201: wire.Answer},
+    response={201: answers.ApprovalComment},
     summary="Say something about it",
 )
 def comment_on_approval(
@@ -126,28 +141,34 @@ def comment_on_approval(
     return wire.answer(more_shapes.approval_comment(posted), 201)
 
 
-@router.post("/approvals/{approval_id}/approve", summary="Say yes")
+@router.post("/approvals/{approval_id}/approve", response=answers.Approval, summary="Say yes")
 def approve(
     request: HttpRequest, approval_id: uuid.UUID, body: Decision | None = None
 ) -> HttpResponse:
     return _decide(request, approval_id, body, "approved")
 
 
-@router.post("/approvals/{approval_id}/reject", summary="Say no")
+@router.post("/approvals/{approval_id}/reject", response=answers.Approval, summary="Say no")
 def reject(
     request: HttpRequest, approval_id: uuid.UUID, body: Decision | None = None
 ) -> HttpResponse:
     return _decide(request, approval_id, body, "rejected")
 
 
-@router.post("/approvals/{approval_id}/request-revision", summary="Ask for a better one")
+@router.post(
+    "/approvals/{approval_id}/request-revision",
+    response=answers.Approval,
+    summary="Ask for a better one",
+)
 def request_revision(
     request: HttpRequest, approval_id: uuid.UUID, body: Decision | None = None
 ) -> HttpResponse:
     return _decide(request, approval_id, body, "revision_requested")
 
 
-@router.post("/approvals/{approval_id}/resubmit", summary="Ask again, revised")
+@router.post(
+    "/approvals/{approval_id}/resubmit", response=answers.Approval, summary="Ask again, revised"
+)
 def resubmit(
     request: HttpRequest, approval_id: uuid.UUID, body: Resubmission | None = None
 ) -> HttpResponse:
@@ -164,7 +185,11 @@ def resubmit(
 # --- from the issue's side -------------------------------------------------------------------
 
 
-@router.get("/issues/{issue}/approvals", summary="The approvals about an issue")
+@router.get(
+    "/issues/{issue}/approvals",
+    response=list[answers.Approval],
+    summary="The approvals about an issue",
+)
 def list_issue_approvals(request: HttpRequest, issue: str) -> HttpResponse:
     found = find_issue(request, issue)
     rows = Approval.objects.filter(links__issue=found).order_by("-created_at", "-id")
@@ -173,7 +198,7 @@ def list_issue_approvals(request: HttpRequest, issue: str) -> HttpResponse:
 
 @router.post(
     "/issues/{issue}/approvals",
-    response={201: wire.Answer},
+    response={201: answers.Approval},
     summary="Say that an approval is about this issue",
 )
 def link_approval(request: HttpRequest, issue: str, body: Link) -> HttpResponse:
@@ -189,7 +214,7 @@ def link_approval(request: HttpRequest, issue: str, body: Link) -> HttpResponse:
     return wire.answer(more_shapes.approval(approval), 201)
 
 
-@router.delete("/issues/{issue}/approvals/{approval_id}", summary="Take that back")
+@router.delete("/issues/{issue}/approvals/{approval_id}", response=Ok, summary="Take that back")
 def unlink_approval(request: HttpRequest, issue: str, approval_id: uuid.UUID) -> HttpResponse:
     found = find_issue(request, issue, None)
     approval = Approval.objects.for_company(found.company_id).filter(id=approval_id).first()

@@ -285,7 +285,10 @@ def _secret_names(agent: Agent) -> frozenset[str]:
 
 
 def _session(run: HeartbeatRun) -> dict[str, Any]:
-    """The session that the agent's last run on this issue left, if this one brings none."""
+    """The session that the agent's last run on this issue left, if this one brings none and nobody
+    asked for a fresh one."""
+    if run.payload.get("forceFreshSession") is True:
+        return {}
     if run.session or run.issue_id is None:
         return dict(run.session)
     last = (

@@ -11,13 +11,14 @@ from ninja import Router
 from pydantic import Field
 
 from companies import access, wire
+from companies.answers import Ok
 from companies.errors import NotFound
+from issues import answers, documents, marks
 from issues import document_shapes as shapes
-from issues import documents, marks
 from issues.api import Nothing, find
 from issues.document_models import DocumentRevision, Label, WorkProduct
 
-router = Router()
+router = Router(by_alias=True)
 
 
 class DocumentBody(wire.Body):
@@ -54,14 +55,18 @@ class NewLabel(wire.Body):
 # --- documents -------------------------------------------------------------------------------
 
 
-@router.get("/issues/{issue}/documents", summary="The documents of an issue")
+@router.get(
+    "/issues/{issue}/documents",
+    response=list[answers.Document],
+    summary="The documents of an issue",
+)
 def list_documents(request: HttpRequest, issue: str) -> HttpResponse:
     found = find(request, issue)
     rows = list(found.documents.order_by("key", "id"))
     return wire.answer(shapes.documents(rows))
 
 
-@router.get("/issues/{issue}/documents/{key}", summary="One document")
+@router.get("/issues/{issue}/documents/{key}", response=answers.Document, summary="One document")
 def get_document(request: HttpRequest, issue: str, key: str) -> HttpResponse:
     row = documents.find(find(request, issue), wire.word(key))
     return wire.answer(shapes.documents([row])[0], version=row.revision)
@@ -69,7 +74,7 @@ def get_document(request: HttpRequest, issue: str, key: str) -> HttpResponse:
 
 @router.put(
     "/issues/{issue}/documents/{key}",
-    response={200: wire.Answer, 201: wire.Answer},
+    response={200: answers.Document, 201: answers.Document},
     summary="Write a document",
 )
 def put_document(request: HttpRequest, issue: str, key: str, body: DocumentBody) -> HttpResponse:
@@ -89,14 +94,18 @@ def put_document(request: HttpRequest, issue: str, key: str, body: DocumentBody)
     return wire.answer(shapes.documents([row])[0], 201 if created else 200, version=row.revision)
 
 
-@router.delete("/issues/{issue}/documents/{key}", summary="Delete a document")
+@router.delete("/issues/{issue}/documents/{key}", response=Ok, summary="Delete a document")
 def delete_document(request: HttpRequest, issue: str, key: str) -> HttpResponse:
     row = documents.find(find(request, issue, "operate"), wire.word(key))
     documents.delete(document=row, actor=wire.principal(request).actor, now=timezone.now())
     return wire.answer({"ok": True})
 
 
-@router.post("/issues/{issue}/documents/{key}/lock", summary="Keep a document as it is")
+@router.post(
+    "/issues/{issue}/documents/{key}/lock",
+    response=answers.Document,
+    summary="Keep a document as it is",
+)
 def lock_document(
     request: HttpRequest, issue: str, key: str, body: Nothing | None = None
 ) -> HttpResponse:
@@ -105,7 +114,11 @@ def lock_document(
     return wire.answer(shapes.documents([row])[0])
 
 
-@router.post("/issues/{issue}/documents/{key}/unlock", summary="Let it be written again")
+@router.post(
+    "/issues/{issue}/documents/{key}/unlock",
+    response=answers.Document,
+    summary="Let it be written again",
+)
 def unlock_document(
     request: HttpRequest, issue: str, key: str, body: Nothing | None = None
 ) -> HttpResponse:
@@ -114,7 +127,11 @@ def unlock_document(
     return wire.answer(shapes.documents([row])[0])
 
 
-@router.get("/issues/{issue}/documents/{key}/revisions", summary="Its revisions, newest first")
+@router.get(
+    "/issues/{issue}/documents/{key}/revisions",
+    response=list[answers.DocumentRevision],
+    summary="Its revisions, newest first",
+)
 def list_revisions(
     request: HttpRequest,
     issue: str,
@@ -135,6 +152,7 @@ def list_revisions(
 
 @router.post(
     "/issues/{issue}/documents/{key}/revisions/{revision_id}/restore",
+    response=answers.Document,
     summary="Write an old revision anew",
 )
 def restore_revision(
@@ -153,7 +171,11 @@ def restore_revision(
 # --- work products ---------------------------------------------------------------------------
 
 
-@router.get("/issues/{issue}/work-products", summary="What came out of an issue")
+@router.get(
+    "/issues/{issue}/work-products",
+    response=list[answers.WorkProduct],
+    summary="What came out of an issue",
+)
 def list_products(request: HttpRequest, issue: str) -> HttpResponse:
     found = find(request, issue)
     rows = found.work_products.select_related("issue").order_by("created_at", "id")
@@ -162,7 +184,7 @@ def list_products(request: HttpRequest, issue: str) -> HttpResponse:
 
 @router.post(
     "/issues/{issue}/work-products",
-    response={201: wire.Answer},
+    response={201: answers.WorkProduct},
     summary="Note a result that lives elsewhere",
 )
 def add_product(request: HttpRequest, issue: str, body: NewProduct) -> HttpResponse:
@@ -173,7 +195,7 @@ def add_product(request: HttpRequest, issue: str, body: NewProduct) -> HttpRespo
     return wire.answer(shapes.product(row), 201)
 
 
-@router.patch("/work-products/{product_id}", summary="Change it")
+@router.patch("/work-products/{product_id}", response=answers.WorkProduct, summary="Change it")
 def change_product(request: HttpRequest, product_id: uuid.UUID, body: Product) -> HttpResponse:
     row = _product(request, product_id)
     row = marks.change_product(
@@ -182,7 +204,7 @@ def change_product(request: HttpRequest, product_id: uuid.UUID, body: Product) -
     return wire.answer(shapes.product(row))
 
 
-@router.delete("/work-products/{product_id}", summary="Forget it")
+@router.delete("/work-products/{product_id}", response=answers.WorkProduct, summary="Forget it")
 def remove_product(request: HttpRequest, product_id: uuid.UUID) -> HttpResponse:
     row = _product(request, product_id)
     shape = shapes.product(row)
@@ -203,13 +225,13 @@ def _product(request: HttpRequest, product_id: uuid.UUID) -> WorkProduct:
 # --- labels ----------------------------------------------------------------------------------
 
 
-@router.get("/companies/{company}/labels", summary="Labels, by name")
+@router.get("/companies/{company}/labels", response=list[answers.Label], summary="Labels, by name")
 def list_labels(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
     return wire.answer([shapes.label(row) for row in Label.objects.for_company(found.id)])
 
 
-@router.post("/companies/{company}/labels", response={201: wire.Answer}, summary="A new label")
+@router.post("/companies/{company}/labels", response={201: answers.Label}, summary="A new label")
 def create_label(request: HttpRequest, company: str, body: NewLabel) -> HttpResponse:
     found = wire.company(request, company, None)
     label = marks.create_label(
@@ -222,7 +244,9 @@ def create_label(request: HttpRequest, company: str, body: NewLabel) -> HttpResp
     return wire.answer(shapes.label(label), 201)
 
 
-@router.delete("/labels/{label_id}", summary="Delete a label; the issues lose it")
+@router.delete(
+    "/labels/{label_id}", response=answers.Label, summary="Delete a label; the issues lose it"
+)
 def delete_label(request: HttpRequest, label_id: uuid.UUID) -> HttpResponse:
     caller = wire.principal(request)
     found = wire.in_companies(caller, Label.objects.all()).filter(id=label_id).first()
@@ -237,22 +261,28 @@ def delete_label(request: HttpRequest, label_id: uuid.UUID) -> HttpResponse:
 # --- a person's own inbox --------------------------------------------------------------------
 
 
-@router.post("/issues/{issue}/read", summary="I have read it")
+@router.post("/issues/{issue}/read", response=answers.InboxMark, summary="I have read it")
 def mark_read(request: HttpRequest, issue: str, body: Nothing | None = None) -> HttpResponse:
     return _mark(request, issue, read=True)
 
 
-@router.delete("/issues/{issue}/read", summary="I have not read it")
+@router.delete("/issues/{issue}/read", response=answers.InboxMark, summary="I have not read it")
 def mark_unread(request: HttpRequest, issue: str) -> HttpResponse:
     return _mark(request, issue, read=False)
 
 
-@router.post("/issues/{issue}/inbox-archive", summary="Put it away in my inbox")
+@router.post(
+    "/issues/{issue}/inbox-archive", response=answers.InboxMark, summary="Put it away in my inbox"
+)
 def put_away(request: HttpRequest, issue: str, body: Nothing | None = None) -> HttpResponse:
     return _mark(request, issue, archived=True)
 
 
-@router.delete("/issues/{issue}/inbox-archive", summary="Take it back into my inbox")
+@router.delete(
+    "/issues/{issue}/inbox-archive",
+    response=answers.InboxMark,
+    summary="Take it back into my inbox",
+)
 def take_back(request: HttpRequest, issue: str) -> HttpResponse:
     return _mark(request, issue, archived=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from issues.approval_models import Approval, ApprovalComment
@@ -96,14 +97,7 @@ def product(row: WorkProduct) -> dict[str, Any]:
 
 
 def label(row: Label) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "companyId": row.company_id,
-        "name": row.name,
-        "color": row.color,
-        "createdAt": row.created_at,
-        "updatedAt": row.updated_at,
-    }
+    return {**_row(row, row.updated_at), "name": row.name, "color": row.color}
 
 
 def labels(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, list[dict[str, Any]]]:
@@ -117,8 +111,7 @@ def labels(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, list[dict[str, Any]]]:
 
 def approval(row: Approval) -> dict[str, Any]:
     return {
-        "id": row.id,
-        "companyId": row.company_id,
+        **_row(row, row.updated_at),
         "type": row.type,
         "requestedByAgentId": row.requested_by_agent_id,
         "requestedByUserId": row.requested_by_user_id,
@@ -128,19 +121,24 @@ def approval(row: Approval) -> dict[str, Any]:
         "decisionNote": row.decision_note or None,
         "decidedByUserId": row.decided_by_id,
         "decidedAt": row.decided_at,
-        "createdAt": row.created_at,
-        "updatedAt": row.updated_at,
     }
 
 
 def approval_comment(row: ApprovalComment) -> dict[str, Any]:
     return {
-        "id": row.id,
-        "companyId": row.company_id,
+        **_row(row, row.created_at),
         "approvalId": row.approval_id,
         "authorAgentId": row.author_agent_id,
         "authorUserId": row.author_user_id,
         "body": row.body,
+    }
+
+
+def _row(row: Label | Approval | ApprovalComment, updated_at: datetime) -> dict[str, Any]:
+    """What every row of a company says of itself."""
+    return {
+        "id": row.id,
+        "companyId": row.company_id,
         "createdAt": row.created_at,
-        "updatedAt": row.created_at,
+        "updatedAt": updated_at,
     }

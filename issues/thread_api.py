@@ -13,11 +13,11 @@ from pydantic import Field
 
 from companies import access, wire
 from companies.errors import NotFound
-from issues import board, deletion, questions, shapes, suggestions
+from issues import answers, board, deletion, questions, shapes, suggestions
 from issues.api import Nothing, find
 from issues.models import Comment, Interaction
 
-router = Router()
+router = Router(by_alias=True)
 Kind = Literal["ask_user_questions", "request_confirmation", "suggest_tasks"]
 
 
@@ -45,7 +45,7 @@ class Response(wire.Body):
 # --- comments --------------------------------------------------------------------------------
 
 
-@router.get("/issues/{issue}/comments", summary="The thread")
+@router.get("/issues/{issue}/comments", response=list[answers.Comment], summary="The thread")
 def list_comments(
     request: HttpRequest,
     issue: str,
@@ -73,7 +73,7 @@ def list_comments(
     )
 
 
-@router.post("/issues/{issue}/comments", response={201: wire.Answer}, summary="Say something")
+@router.post("/issues/{issue}/comments", response={201: answers.Comment}, summary="Say something")
 def create_comment(request: HttpRequest, issue: str, body: NewComment) -> HttpResponse:
     """Wakes the assignee and every agent that the text calls by `@name`, never the author."""
     found = find(request, issue, None)
@@ -87,7 +87,7 @@ def create_comment(request: HttpRequest, issue: str, body: NewComment) -> HttpRe
     return wire.answer(shapes.comment(posted), 201)
 
 
-@router.get("/issues/{issue}/comments/{comment}", summary="One comment")
+@router.get("/issues/{issue}/comments/{comment}", response=answers.Comment, summary="One comment")
 def get_comment(request: HttpRequest, issue: str, comment: uuid.UUID) -> HttpResponse:
     found = find(request, issue)
     row = Comment.objects.filter(issue=found, id=comment).first()
@@ -96,7 +96,9 @@ def get_comment(request: HttpRequest, issue: str, comment: uuid.UUID) -> HttpRes
     return wire.answer(shapes.comment(row))
 
 
-@router.delete("/issues/{issue}/comments/{comment}", summary="Take a comment back")
+@router.delete(
+    "/issues/{issue}/comments/{comment}", response=answers.Comment, summary="Take a comment back"
+)
 def delete_comment(request: HttpRequest, issue: str, comment: uuid.UUID) -> HttpResponse:
     """Its words go, its place in the thread stays. An agent takes back only its own."""
     found = find(request, issue, None)
@@ -112,7 +114,11 @@ def delete_comment(request: HttpRequest, issue: str, comment: uuid.UUID) -> Http
 # --- interactions ----------------------------------------------------------------------------
 
 
-@router.get("/issues/{issue}/interactions", summary="What was asked of people here")
+@router.get(
+    "/issues/{issue}/interactions",
+    response=list[answers.Interaction],
+    summary="What was asked of people here",
+)
 def list_interactions(
     request: HttpRequest,
     issue: str,
@@ -134,7 +140,9 @@ def list_interactions(
     )
 
 
-@router.post("/issues/{issue}/interactions", response={201: wire.Answer}, summary="Ask people")
+@router.post(
+    "/issues/{issue}/interactions", response={201: answers.Interaction}, summary="Ask people"
+)
 def create_interaction(request: HttpRequest, issue: str, body: NewInteraction) -> HttpResponse:
     """The issue waits in review until they answer; the answer wakes the asker."""
     found = find(request, issue, None)
@@ -151,28 +159,44 @@ def create_interaction(request: HttpRequest, issue: str, body: NewInteraction) -
     return wire.answer(shapes.interaction(asked), 201)
 
 
-@router.post("/issues/{issue}/interactions/{interaction}/accept", summary="Say yes")
+@router.post(
+    "/issues/{issue}/interactions/{interaction}/accept",
+    response=answers.Interaction,
+    summary="Say yes",
+)
 def accept(
     request: HttpRequest, issue: str, interaction: uuid.UUID, body: Response | None = None
 ) -> HttpResponse:
     return _answer(request, issue, interaction, body, "accepted")
 
 
-@router.post("/issues/{issue}/interactions/{interaction}/reject", summary="Say no")
+@router.post(
+    "/issues/{issue}/interactions/{interaction}/reject",
+    response=answers.Interaction,
+    summary="Say no",
+)
 def reject(
     request: HttpRequest, issue: str, interaction: uuid.UUID, body: Response | None = None
 ) -> HttpResponse:
     return _answer(request, issue, interaction, body, "rejected")
 
 
-@router.post("/issues/{issue}/interactions/{interaction}/respond", summary="Answer a question")
+@router.post(
+    "/issues/{issue}/interactions/{interaction}/respond",
+    response=answers.Interaction,
+    summary="Answer a question",
+)
 def respond(
     request: HttpRequest, issue: str, interaction: uuid.UUID, body: Response
 ) -> HttpResponse:
     return _answer(request, issue, interaction, body, "answered")
 
 
-@router.post("/issues/{issue}/interactions/{interaction}/cancel", summary="Take a question back")
+@router.post(
+    "/issues/{issue}/interactions/{interaction}/cancel",
+    response=answers.Interaction,
+    summary="Take a question back",
+)
 def cancel(
     request: HttpRequest, issue: str, interaction: uuid.UUID, body: Nothing | None = None
 ) -> HttpResponse:

@@ -11,13 +11,14 @@ from ninja import Router
 from pydantic import Field
 
 from agents import shapes as run_shapes
+from agents.answers import LiveRun, RunOfIssue
 from agents.models import Agent, HeartbeatRun
 from companies import wire
 from companies.errors import Invalid
-from issues import shapes, work
+from issues import answers, shapes, work
 from issues.api import Nothing, Status, find
 
-router = Router()
+router = Router(by_alias=True)
 
 
 class Checkout(wire.Body):
@@ -28,7 +29,11 @@ class Checkout(wire.Body):
 # --- an agent takes and gives back -----------------------------------------------------------
 
 
-@router.post("/issues/{issue}/checkout", summary="Take an issue and start on it")
+@router.post(
+    "/issues/{issue}/checkout",
+    response=answers.WrittenIssue,
+    summary="Take an issue and start on it",
+)
 def checkout(request: HttpRequest, issue: str, body: Checkout) -> HttpResponse:
     """409 tells who has it and in which status it is; do not repeat a 409."""
     caller = wire.principal(request)
@@ -45,7 +50,7 @@ def checkout(request: HttpRequest, issue: str, body: Checkout) -> HttpResponse:
     return wire.answer(shapes.written(taken), version=taken.version)
 
 
-@router.post("/issues/{issue}/release", summary="Give an issue back")
+@router.post("/issues/{issue}/release", response=answers.WrittenIssue, summary="Give an issue back")
 def release(request: HttpRequest, issue: str, body: Nothing | None = None) -> HttpResponse:
     caller = wire.principal(request)
     found = find(request, issue, None)
@@ -57,7 +62,11 @@ def release(request: HttpRequest, issue: str, body: Nothing | None = None) -> Ht
     return wire.answer(shapes.written(freed), version=freed.version)
 
 
-@router.post("/issues/{issue}/admin/force-release", summary="Take an issue out of an agent's hands")
+@router.post(
+    "/issues/{issue}/admin/force-release",
+    response=answers.WrittenIssue,
+    summary="Take an issue out of an agent's hands",
+)
 def force_release(request: HttpRequest, issue: str, body: Nothing | None = None) -> HttpResponse:
     caller = wire.principal(request)
     found = find(request, issue, "operate")
@@ -68,7 +77,7 @@ def force_release(request: HttpRequest, issue: str, body: Nothing | None = None)
 # --- its runs --------------------------------------------------------------------------------
 
 
-@router.get("/issues/{issue}/runs", summary="All runs about this issue")
+@router.get("/issues/{issue}/runs", response=list[RunOfIssue], summary="All runs about this issue")
 def list_runs(
     request: HttpRequest,
     issue: str,
@@ -87,7 +96,9 @@ def list_runs(
     )
 
 
-@router.get("/issues/{issue}/live-runs", summary="Its queued and running runs")
+@router.get(
+    "/issues/{issue}/live-runs", response=list[LiveRun], summary="Its queued and running runs"
+)
 def list_live_runs(request: HttpRequest, issue: str) -> HttpResponse:
     found = find(request, issue)
     runs = HeartbeatRun.objects.live().filter(issue=found).select_related("agent")
@@ -97,7 +108,11 @@ def list_live_runs(request: HttpRequest, issue: str) -> HttpResponse:
     )
 
 
-@router.get("/issues/{issue}/active-run", summary="Its running run, or the queued one, or null")
+@router.get(
+    "/issues/{issue}/active-run",
+    response=LiveRun | None,
+    summary="Its running run, or the queued one, or null",
+)
 def active_run(request: HttpRequest, issue: str) -> HttpResponse:
     found = find(request, issue)
     return wire.answer(shapes.live_runs([found.id], timezone.now()).get(found.id))

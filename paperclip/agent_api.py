@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -14,19 +15,20 @@ from ninja import Router
 from pydantic import Field
 
 from agents import roster, shapes, wakes
+from agents.answers import Run
 from agents.api import find
 from agents.models import Agent, HeartbeatRun, Hold
 from billing.budget_api import set_month_limit
 from billing.models import Scope
 from companies import access, wire
 from companies.errors import Conflict, Forbidden
-from companies.models import User
+from companies.models import Company, User
 from issues import approvals, document_shapes
 from issues.approval_models import Approval
 from issues.models import Issue
-from paperclip import agent_shapes
+from paperclip import agent_shapes, answers, org_chart
 
-router = Router()
+router = Router(by_alias=True)
 
 Cents = Annotated[Decimal, Field(ge=0, le=10**11, max_digits=15, decimal_places=4)]
 Word = Annotated[wire.Text, Field(max_length=120)]
@@ -98,7 +100,11 @@ class Wakeup(wire.Body):
 # --- reading ---------------------------------------------------------------------------------
 
 
-@router.get("/companies/{company}/agents", summary="The staff, in order of hiring")
+@router.get(
+    "/companies/{company}/agents",
+    response=list[answers.Agent],
+    summary="The staff, in order of hiring",
+)
 def list_agents(
     request: HttpRequest,
     company: str,
@@ -121,23 +127,47 @@ def list_agents(
     )
 
 
-@router.get("/agents/me", summary="The calling agent")
+@router.get("/agents/me", response=answers.WholeAgent, summary="The calling agent")
 def get_me(request: HttpRequest) -> HttpResponse:
     caller = wire.principal(request)
     row = Agent.objects.get(id=wire.agent_only(caller))
     return wire.answer(agent_shapes.detailed(row, caller=caller, now=timezone.now()))
 
 
-@router.get("/agents/{agent}", summary="One agent")
+@router.get("/agents/{agent}", response=answers.WholeAgent, summary="One agent")
 def get_agent(request: HttpRequest, agent: str) -> HttpResponse:
     row = find(request, agent)
     shape = agent_shapes.detailed(row, caller=wire.principal(request), now=timezone.now())
     return wire.answer(shape, version=row.version)
 
 
-@router.get("/companies/{company}/org", summary="Who reports to whom")
+@router.get(
+    "/companies/{company}/org", response=list[answers.OrgNode], summary="Who reports to whom"
+)
 def get_org(request: HttpRequest, company: str) -> HttpResponse:
-    found = wire.company(request, company)
+    return wire.answer(_org(wire.company(request, company)))
+
+
+@router.get(
+    "/companies/{company}/org.svg",
+    summary="The same as a picture",
+    openapi_extra={
+        "responses": {
+            200: {
+                "description": "OK",
+                "content": {"image/svg+xml": {"schema": {"type": "string"}}},
+            }
+        }
+    },
+)
+def draw_org(request: HttpRequest, company: str) -> HttpResponse:
+    picture = org_chart.svg(_org(wire.company(request, company)))
+    response = HttpResponse(picture, content_type="image/svg+xml; charset=utf-8")
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _org(found: Company) -> list[dict[str, Any]]:
     rows = list(
         Agent.objects.for_company(found.id)
         .exclude(status=Agent.Status.TERMINATED)
@@ -154,20 +184,20 @@ def get_org(request: HttpRequest, company: str) -> HttpResponse:
     statuses = {
         row.pk: roster.status_of(row, int(row.pk in running), held.get(row.pk, ())) for row in rows
     }
-    return wire.answer(agent_shapes.org(rows, statuses))
+    return agent_shapes.org(rows, statuses)
 
 
 # --- changing --------------------------------------------------------------------------------
 
 
-@router.post("/companies/{company}/agents", response={201: wire.Answer}, summary="Hire an agent")
+@router.post("/companies/{company}/agents", response={201: answers.Agent}, summary="Hire an agent")
 def create_agent(request: HttpRequest, company: str, body: NewAgent) -> HttpResponse:
     return wire.answer(_hire(request, company, body), 201)
 
 
 @router.post(
     "/companies/{company}/agent-hires",
-    response={201: wire.Answer},
+    response={201: answers.Hire},
     summary="Hire, or ask to hire, an agent",
 )
 def hire_agent(request: HttpRequest, company: str, body: NewAgent) -> HttpResponse:
@@ -222,7 +252,7 @@ def _hire(request: HttpRequest, company: str, body: NewAgent) -> dict[str, Any]:
     return agent_shapes.agent(row, caller=caller, now=now)
 
 
-@router.patch("/agents/{agent}", summary="Change an agent")
+@router.patch("/agents/{agent}", response=answers.Agent, summary="Change an agent")
 def change_agent(request: HttpRequest, agent: str, body: AgentChange) -> HttpResponse:
     """`***` in `adapterConfig.env` or `.headers` keeps the value that is stored."""
     caller, now = wire.principal(request), timezone.now()
@@ -250,7 +280,9 @@ def change_agent(request: HttpRequest, agent: str, body: AgentChange) -> HttpRes
     return wire.answer(shape, version=row.version)
 
 
-@router.post("/agents/{agent}/pause", summary="Let an agent start nothing new")
+@router.post(
+    "/agents/{agent}/pause", response=answers.Agent, summary="Let an agent start nothing new"
+)
 def pause_agent(request: HttpRequest, agent: str, body: Pause | None = None) -> HttpResponse:
     caller, body = wire.principal(request), body or Pause()
     row = find(request, agent, "operate")
@@ -265,42 +297,36 @@ def pause_agent(request: HttpRequest, agent: str, body: Pause | None = None) -> 
     return _answer(row, caller)
 
 
-@router.post("/agents/{agent}/resume", summary="Let it start again")
+@router.post("/agents/{agent}/resume", response=answers.Agent, summary="Let it start again")
 def resume_agent(request: HttpRequest, agent: str, body: Nothing | None = None) -> HttpResponse:
-    caller = wire.principal(request)
-    row = find(request, agent, "operate")
-    roster.resume(agent=row, actor=caller.actor, now=timezone.now())
-    return _answer(row, caller)
+    return _act(request, agent, roster.resume)
 
 
-@router.post("/agents/{agent}/clear-error", summary="Take note of the last failure")
+@router.post(
+    "/agents/{agent}/clear-error", response=answers.Agent, summary="Take note of the last failure"
+)
 def clear_error(request: HttpRequest, agent: str, body: Nothing | None = None) -> HttpResponse:
-    caller = wire.principal(request)
-    row = find(request, agent, "operate")
-    roster.clear_error(agent=row, actor=caller.actor, now=timezone.now())
-    return _answer(row, caller)
+    return _act(request, agent, roster.clear_error)
 
 
-@router.post("/agents/{agent}/approve", summary="Let a hire that waits begin")
+@router.post(
+    "/agents/{agent}/approve", response=answers.Agent, summary="Let a hire that waits begin"
+)
 def approve_agent(request: HttpRequest, agent: str, body: Nothing | None = None) -> HttpResponse:
-    caller = wire.principal(request)
-    row = find(request, agent, "operate")
-    roster.approve(agent=row, actor=caller.actor, now=timezone.now())
-    return _answer(row, caller)
+    return _act(request, agent, roster.approve)
 
 
-@router.post("/agents/{agent}/terminate", summary="Let an agent go, for good")
+@router.post(
+    "/agents/{agent}/terminate", response=answers.Agent, summary="Let an agent go, for good"
+)
 def terminate_agent(request: HttpRequest, agent: str, body: Nothing | None = None) -> HttpResponse:
-    caller = wire.principal(request)
-    row = find(request, agent, "manage")
-    roster.terminate(agent=row, actor=caller.actor, now=timezone.now())
-    return _answer(row, caller)
+    return _act(request, agent, roster.terminate, "manage")
 
 
 # --- waking ----------------------------------------------------------------------------------
 
 
-@router.post("/agents/{agent}/wakeup", response={202: wire.Answer}, summary="Ask for a heartbeat")
+@router.post("/agents/{agent}/wakeup", response={202: Run}, summary="Ask for a heartbeat")
 def wake_agent(request: HttpRequest, agent: str, body: Wakeup) -> HttpResponse:
     """Answers with the run that is queued now. A second wish folds into the queued run."""
     return wire.answer(_wake(request, agent, body), 202)
@@ -308,7 +334,7 @@ def wake_agent(request: HttpRequest, agent: str, body: Wakeup) -> HttpResponse:
 
 @router.post(
     "/agents/{agent}/heartbeat/invoke",
-    response={202: wire.Answer},
+    response={202: Run},
     summary="Ask for a heartbeat, now",
 )
 def invoke_heartbeat(
@@ -359,6 +385,16 @@ def _issue(agent: Agent, value: Any) -> Issue | None:
         return None
     wanted = wire.parse_id(value, "payload.issueId")
     return wire.one_of_company(Issue, agent.company_id, wanted, "payload.issueId")
+
+
+def _act(
+    request: HttpRequest, agent: str, verb: Callable[..., Any], right: access.Action = "operate"
+) -> HttpResponse:
+    """Do something with an agent that takes no more words."""
+    caller = wire.principal(request)
+    row = find(request, agent, right)
+    verb(agent=row, actor=caller.actor, now=timezone.now())
+    return _answer(row, caller)
 
 
 def _answer(row: Agent, caller: access.Principal) -> HttpResponse:

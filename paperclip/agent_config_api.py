@@ -10,16 +10,22 @@ from django.utils import timezone
 from ninja import Router
 from pydantic import Field
 
-from agents import adapters, revisions, roster, shapes, trial
+from agents import adapters, revisions, roster, sessions, shapes, trial
 from agents.api import find
 from agents.models import Agent, HeartbeatRun
 from agents.revision_models import AgentRevision
+from billing import prices
 from companies import wire
 from companies.errors import NotFound
-from paperclip import agent_shapes
+from issues.api import find as find_issue
+from paperclip import agent_shapes, answers
 from paperclip.agent_api import Nothing
 
-router = Router()
+router = Router(by_alias=True)
+
+
+class SessionReset(wire.Body):
+    task_key: Annotated[wire.Text, Field(min_length=1, max_length=60)] | None = None
 
 
 class Trial(wire.Body):
@@ -29,7 +35,11 @@ class Trial(wire.Body):
 # --- history ---------------------------------------------------------------------------------
 
 
-@router.get("/agents/{agent}/config-revisions", summary="How the set-up changed, newest first")
+@router.get(
+    "/agents/{agent}/config-revisions",
+    response=list[answers.ConfigRevision],
+    summary="How the set-up changed, newest first",
+)
 def list_revisions(
     request: HttpRequest,
     agent: str,
@@ -47,13 +57,18 @@ def list_revisions(
     )
 
 
-@router.get("/agents/{agent}/config-revisions/{revision_id}", summary="One change")
+@router.get(
+    "/agents/{agent}/config-revisions/{revision_id}",
+    response=answers.ConfigRevision,
+    summary="One change",
+)
 def get_revision(request: HttpRequest, agent: str, revision_id: uuid.UUID) -> HttpResponse:
     return wire.answer(_revision(_find(find(request, agent, "operate"), revision_id)))
 
 
 @router.post(
     "/agents/{agent}/config-revisions/{revision_id}/rollback",
+    response=answers.Agent,
     summary="Set the agent up as it was after this change",
 )
 def roll_back(
@@ -82,6 +97,7 @@ def _find(agent: Agent, revision_id: uuid.UUID) -> AgentRevision:
 
 def _revision(row: AgentRevision) -> dict[str, Any]:
     source = "rollback" if row.rolled_back_from_id else "patch"
+    before, after = _config(row.before), _config(row.after)
     return {
         "id": row.id,
         "companyId": row.company_id,
@@ -91,10 +107,22 @@ def _revision(row: AgentRevision) -> dict[str, Any]:
         "source": source,
         "rolledBackFromRevisionId": row.rolled_back_from_id,
         "changedKeys": [CAMEL.get(name, name) for name in row.changed],
-        "beforeConfig": _config(row.before),
-        "afterConfig": _config(row.after),
+        "changes": _changes(before, after),
+        "beforeConfig": before,
+        "afterConfig": after,
         "createdAt": row.created_at,
     }
+
+
+def _changes(before: Any, after: Any, path: str = "") -> list[dict[str, Any]]:
+    """The places at which two set-ups differ. What is masked in both looks the same."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return [] if before == after else [{"path": path, "before": before, "after": after}]
+    found: list[dict[str, Any]] = []
+    for name in dict.fromkeys([*before, *after]):
+        below = f"{path}.{name}" if path else name
+        found.extend(_changes(before.get(name), after.get(name), below))
+    return found
 
 
 CAMEL = {
@@ -142,13 +170,21 @@ def _config(stored: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@router.get("/agents/{agent}/configuration", summary="How an agent is set up")
+@router.get(
+    "/agents/{agent}/configuration",
+    response=answers.AgentConfiguration,
+    summary="How an agent is set up",
+)
 def get_configuration(request: HttpRequest, agent: str) -> HttpResponse:
     found = find(request, agent, "operate")
     return wire.answer(_summary(found), version=found.version)
 
 
-@router.get("/companies/{company}/agent-configurations", summary="How all agents are set up")
+@router.get(
+    "/companies/{company}/agent-configurations",
+    response=list[answers.AgentConfiguration],
+    summary="How all agents are set up",
+)
 def list_configurations(
     request: HttpRequest,
     company: str,
@@ -181,7 +217,11 @@ def _summary(row: Agent) -> dict[str, Any]:
 # --- state -----------------------------------------------------------------------------------
 
 
-@router.get("/agents/{agent}/runtime-state", summary="What the last runs left behind")
+@router.get(
+    "/agents/{agent}/runtime-state",
+    response=answers.RuntimeState,
+    summary="What the last runs left behind",
+)
 def runtime_state(request: HttpRequest, agent: str) -> HttpResponse:
     found = find(request, agent)
     runs = HeartbeatRun.objects.filter(agent=found).order_by("-created_at", "-id")
@@ -202,10 +242,39 @@ def runtime_state(request: HttpRequest, agent: str) -> HttpResponse:
     )
 
 
+@router.post(
+    "/agents/{agent}/runtime-state/reset-session",
+    response=answers.SessionsForgotten,
+    summary="Let the next run begin a session of its own",
+)
+def reset_session(
+    request: HttpRequest, agent: str, body: SessionReset | None = None
+) -> HttpResponse:
+    """All of the agent's sessions, or the one about the issue that `taskKey` names."""
+    caller = wire.principal(request)
+    found = find(request, agent, "operate")
+    issue = None
+    if body is not None and body.task_key is not None:
+        issue = find_issue(request, body.task_key)
+        if issue.company_id != found.company_id:
+            raise NotFound("There is no such issue.")
+    count = sessions.forget(
+        agent=found,
+        issue_id=issue.id if issue else None,
+        actor=caller.actor,
+        now=timezone.now(),
+    )
+    return wire.answer({"agentId": found.id, "forgotten": count})
+
+
 # --- adapters --------------------------------------------------------------------------------
 
 
-@router.get("/companies/{company}/adapters", summary="What can carry an agent")
+@router.get(
+    "/companies/{company}/adapters",
+    response=list[answers.Adapter],
+    summary="What can carry an agent",
+)
 def list_adapters(request: HttpRequest, company: str) -> HttpResponse:
     """With the JSON Schema of each configuration."""
     wire.company(request, company)
@@ -224,8 +293,38 @@ def list_adapters(request: HttpRequest, company: str) -> HttpResponse:
     )
 
 
+@router.get(
+    "/companies/{company}/adapters/{adapter}/models",
+    response=list[answers.AdapterModel],
+    summary="Models that this server knows for an adapter",
+)
+def list_models(
+    request: HttpRequest, company: str, adapter: Annotated[str, Field(max_length=40)]
+) -> HttpResponse:
+    """From the price lists, the company's own prices first; others may work as well."""
+    found = wire.company(request, company)
+    known = adapters.ALIASES.get(adapter, adapter)
+    if known not in {one.type for one in adapters.all()}:
+        raise NotFound("There is no such adapter.")
+    provider = MODELS_OF.get(known)
+    if provider is None:
+        return wire.answer([])
+    names = prices.models(company_id=found.id, provider=provider, now=timezone.now())
+    return wire.answer([{"id": name, "label": name} for name in names])
+
+
+MODELS_OF = {
+    "openai": "openai",
+    "codex_local": "openai",
+    "anthropic": "anthropic",
+    "claude_local": "anthropic",
+    "gemini_local": "google",
+}
+
+
 @router.post(
     "/companies/{company}/adapters/{adapter}/test-environment",
+    response=answers.EnvironmentTest,
     summary="Try a configuration: really calls out",
 )
 def test_environment(

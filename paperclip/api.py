@@ -27,6 +27,7 @@ from agents.connections_api import router as connections
 from agents.run_api import router as runs
 from billing.api import router as billing
 from billing.budget_api import router as budgets
+from billing.price_api import router as prices
 from companies import idempotency, wire
 from companies.api import router as companies
 from companies.cli_login_api import router as cli_login
@@ -115,6 +116,7 @@ for tag, router in (
     ("approvals", approvals),
     ("money", billing),
     ("budgets", budgets),
+    ("prices", prices),
     ("overview", overview),
     ("one call", tasks),
 ):
@@ -253,9 +255,11 @@ def urls() -> tuple[list[URLPattern], str, str]:
         if isinstance(p, URLPattern) and p.name != "api-root"
     ]
     root = [p for p in patterns if isinstance(p, URLPattern) and p.name == "api-root"]
-    left_out = rf"^(?:companies/[^/]+/|issues/[^/]+/|agents/[^/]+/)?(?:{LEFT_OUT})(?:/.*)?$"
+    left_out = rf"^(?:(?:companies/[^/]+/)?(?:issues/[^/]+/)?|agents/[^/]+/)(?:{LEFT_OUT})(?:/.*)?$"
     return (
         [
+            # Before the addresses of companies, which would take "import" for a company's name.
+            re_path(r"^companies/(?:import|export)(?:/.*)?$", not_supported),
             *wrapped,
             re_path(left_out, not_supported),
             path("", unknown),

@@ -16,7 +16,7 @@ from django.utils import timezone
 from ninja import Body, Router
 from pydantic import Field
 
-from agents import runs, shapes
+from agents import answers, runs, shapes
 from agents.adapters import base, failures, results
 from agents.models import HeartbeatRun
 from billing import ledger
@@ -27,14 +27,18 @@ from paperclip import callers
 from paperclip.engine import closing, opening
 from paperclip.engine.journal import Redactor
 
-router = Router()
+router = Router(by_alias=True)
 
 
 class Lease(wire.Body):
     seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
 
 
-@router.post("/heartbeat-runs/{run_id}/lease", summary="A run elsewhere is still at work")
+@router.post(
+    "/heartbeat-runs/{run_id}/lease",
+    response=answers.RunLease,
+    summary="A run elsewhere is still at work",
+)
 def extend_lease(
     request: HttpRequest, run_id: uuid.UUID, body: Lease | None = None
 ) -> HttpResponse:
@@ -45,7 +49,9 @@ def extend_lease(
     return wire.answer({"runId": run.pk, "leaseExpiresAt": expires_at})
 
 
-@router.post("/heartbeat-runs/{run_id}/result", summary="A run elsewhere has ended")
+@router.post(
+    "/heartbeat-runs/{run_id}/result", response=answers.Run, summary="A run elsewhere has ended"
+)
 def report_result(
     request: HttpRequest, run_id: uuid.UUID, body: Body[dict[str, Any]]
 ) -> HttpResponse:

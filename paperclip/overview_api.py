@@ -19,13 +19,16 @@ from companies import wire
 from companies.models import Company, Project
 from issues.approval_models import Approval
 from issues.models import Comment, Interaction, Issue
+from paperclip import answers
 
-router = Router()
+router = Router(by_alias=True)
 DAYS = 14
 RECENT = timedelta(days=7)
 
 
-@router.get("/companies/{company}/dashboard", summary="The company in figures")
+@router.get(
+    "/companies/{company}/dashboard", response=answers.Dashboard, summary="The company in figures"
+)
 def dashboard(request: HttpRequest, company: str) -> HttpResponse:
     found, now = wire.company(request, company), timezone.now()
     count = _count(found)
@@ -93,7 +96,9 @@ def _count(company: Company) -> dict[str, Any]:
         return dict(zip(names, cursor.fetchone(), strict=True))
 
 
-@router.get("/companies/{company}/sidebar-badges", summary="What waits for people")
+@router.get(
+    "/companies/{company}/sidebar-badges", response=answers.Badges, summary="What waits for people"
+)
 def sidebar_badges(request: HttpRequest, company: str) -> HttpResponse:
     found, now = wire.company(request, company), timezone.now()
     failed = HeartbeatRun.objects.for_company(found.id).filter(
@@ -110,7 +115,11 @@ def sidebar_badges(request: HttpRequest, company: str) -> HttpResponse:
     )
 
 
-@router.get("/companies/{company}/search", summary="Find issues, comments, agents and projects")
+@router.get(
+    "/companies/{company}/search",
+    response=answers.SearchAnswer,
+    summary="Find issues, comments, agents and projects",
+)
 def search(
     request: HttpRequest,
     company: str,

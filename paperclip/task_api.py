@@ -21,9 +21,10 @@ from agents.models import HeartbeatRun
 from companies import wire
 from companies.errors import Conflict
 from issues import board
+from paperclip import answers
 from paperclip.agent_api import REFUSED
 
-router = Router()
+router = Router(by_alias=True)
 TITLE_LENGTH = 80
 
 
@@ -34,7 +35,7 @@ class Task(wire.Body):
 
 
 @router.post(
-    "/agent-tasks", response={202: wire.Answer}, summary="Give an agent a task and watch it"
+    "/agent-tasks", response={202: answers.TaskTaken}, summary="Give an agent a task and watch it"
 )
 def create_task(request: HttpRequest, body: Task) -> HttpResponse:
     """Creates an issue for the agent and wakes it, or does nothing at all. Answers 202 with the

@@ -87,6 +87,7 @@ MATRIX: dict[str, Row] = {
     "GET /companies/{company}/sidebar-badges": everyone_reads(f"{C}/sidebar-badges"),
     "GET /companies/{company}/search": everyone_reads(f"{C}/search?q=anvil"),
     "GET /companies/{company}/org": everyone_reads(f"{C}/org"),
+    "GET /companies/{company}/org.svg": everyone_reads(f"{C}/org.svg"),
     "GET /companies/{company}/goals": everyone_reads(f"{C}/goals"),
     "POST /companies/{company}/goals": operators_write(f"{C}/goals", {"title": "More"}, 201),
     "GET /goals/{goal_id}": everyone_reads("/goals/{goal}"),
@@ -157,8 +158,14 @@ MATRIX: dict[str, Row] = {
     ),
     "GET /agents/{agent}/configuration": operators_write(f"{A}/configuration"),
     "GET /agents/{agent}/runtime-state": everyone_reads(f"{A}/runtime-state"),
+    "POST /agents/{agent}/runtime-state/reset-session": operators_write(
+        f"{A}/runtime-state/reset-session", {"taskKey": "{issue}"}
+    ),
     "GET /companies/{company}/agent-configurations": operators_write(f"{C}/agent-configurations"),
     "GET /companies/{company}/adapters": everyone_reads(f"{C}/adapters"),
+    "GET /companies/{company}/adapters/{adapter}/models": everyone_reads(
+        C + "/adapters/{adapter}/models"
+    ),
     "POST /companies/{company}/adapters/{adapter}/test-environment": operators_write(
         C + "/adapters/{adapter}/test-environment", {"adapterConfig": {}}
     ),
@@ -271,6 +278,7 @@ MATRIX: dict[str, Row] = {
     "GET /companies/{company}/costs/by-agent": everyone_reads(f"{C}/costs/by-agent"),
     "GET /companies/{company}/costs/by-agent-model": everyone_reads(f"{C}/costs/by-agent-model"),
     "GET /companies/{company}/costs/by-provider": everyone_reads(f"{C}/costs/by-provider"),
+    "GET /companies/{company}/costs/by-biller": everyone_reads(f"{C}/costs/by-biller"),
     "GET /companies/{company}/costs/window-spend": everyone_reads(f"{C}/costs/window-spend"),
     "POST /companies/{company}/budget-incidents/{incident_id}/resolve": owners_write(
         C + "/budget-incidents/{incident}/resolve", {"action": "keep_paused"}
@@ -279,6 +287,12 @@ MATRIX: dict[str, Row] = {
     "GET /companies/{company}/budgets/overview": everyone_reads(f"{C}/budgets/overview"),
     "POST /companies/{company}/budgets/policies": owners_write(
         f"{C}/budgets/policies", {"scopeType": "agent", "scopeId": "{agent}", "amount": 100}
+    ),
+    "GET /companies/{company}/prices": everyone_reads(f"{C}/prices?q=claude"),
+    "POST /companies/{company}/prices": owners_write(
+        f"{C}/prices",
+        {"model": "m", "inputUsdPerMillion": 3, "outputUsdPerMillion": 15.25},
+        201,
     ),
     "PATCH /companies/{company}/budgets": owners_write(f"{C}/budgets", {"budgetMonthlyCents": 500}),
     # one call

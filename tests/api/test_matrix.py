@@ -24,6 +24,7 @@ from issues import approvals, documents, marks
 from issues.models import Interaction, Issue
 from paperclip.api import api
 from tests import factories
+from tests.api import contract
 from tests.api.conftest import Caller, agent_caller, operator, run_caller
 from tests.api.matrix import COLUMNS, MATRIX
 
@@ -137,6 +138,8 @@ def test_each_caller_may_or_may_not(
         found[column] = response.status_code
         if response.status_code >= 400:
             assert set(response.json()) == {"error", "code", "details"}
+        else:
+            contract.check(route, response)
 
     assert found == dict(zip(COLUMNS, row.cells, strict=True))
 
