@@ -146,7 +146,7 @@ class AgentKey(Answer):
     created_at: datetime
 
 
-class NewAgentKey(AgentKey):
+class ShownAgentKey(AgentKey):
     """With the key itself, this once."""
 
     token: str

@@ -20,7 +20,7 @@ from companies.errors import NotFound
 router = Router(by_alias=True)
 
 
-class NewKey(wire.Body):
+class NewAgentKey(wire.Body):
     name: Annotated[wire.Text, Field(min_length=1, max_length=120)]
     scopes: Annotated[list[Annotated[wire.Text, Field(max_length=40)]], Field(max_length=10)] = []
     expires_at: AwareDatetime | None = None
@@ -56,10 +56,10 @@ def list_keys(request: HttpRequest, agent: str) -> HttpResponse:
 
 @router.post(
     "/agents/{agent}/keys",
-    response={201: answers.NewAgentKey},
+    response={201: answers.ShownAgentKey},
     summary="A new key; its token is shown this once",
 )
-def create_key(request: HttpRequest, agent: str, body: NewKey) -> HttpResponse:
+def create_key(request: HttpRequest, agent: str, body: NewAgentKey) -> HttpResponse:
     found = find(request, agent, "manage")
     key, token = agent_keys.create(
         agent=found,

@@ -125,7 +125,7 @@ class OperatorKey(Answer):
     created_at: datetime
 
 
-class NewOperatorKey(OperatorKey):
+class ShownOperatorKey(OperatorKey):
     """With the key itself, this once."""
 
     token: str

@@ -67,7 +67,7 @@ class ProjectChange(NewProject):
     archived: bool | None = None
 
 
-class NewKey(wire.Body):
+class NewOperatorKey(wire.Body):
     name: Name
     expires_at: AwareDatetime | None = None
 
@@ -351,10 +351,10 @@ def list_keys(request: HttpRequest) -> HttpResponse:
 
 @router.post(
     "/board-api-keys",
-    response={201: answers.NewOperatorKey},
+    response={201: answers.ShownOperatorKey},
     summary="A new key of one's own; shown this once",
 )
-def create_key(request: HttpRequest, body: NewKey) -> HttpResponse:
+def create_key(request: HttpRequest, body: NewOperatorKey) -> HttpResponse:
     user = User.objects.get(id=wire.user_only(wire.principal(request)))
     key, token = operator_keys.create(
         user=user, name=body.name, expires_at=body.expires_at, now=timezone.now()

@@ -42,7 +42,7 @@ class Resubmission(wire.Body):
     payload: dict[str, Any] | None = None
 
 
-class NewComment(wire.Body):
+class NewApprovalComment(wire.Body):
     body: Annotated[wire.Text, Field(min_length=1, max_length=100_000)]
 
 
@@ -132,7 +132,7 @@ def list_approval_comments(request: HttpRequest, approval_id: uuid.UUID) -> Http
     summary="Say something about it",
 )
 def comment_on_approval(
-    request: HttpRequest, approval_id: uuid.UUID, body: NewComment
+    request: HttpRequest, approval_id: uuid.UUID, body: NewApprovalComment
 ) -> HttpResponse:
     found = _find(request, approval_id, None)
     posted = approvals.comment(

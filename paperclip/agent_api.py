@@ -34,7 +34,7 @@ Cents = Annotated[Decimal, Field(ge=0, le=10**11, max_digits=15, decimal_places=
 Word = Annotated[wire.Text, Field(max_length=120)]
 
 
-class Heartbeat(wire.Body):
+class HeartbeatChange(wire.Body):
     enabled: bool | None = None
     interval_sec: Annotated[int, Field(ge=30, le=604_800)] | None = None
     cron: Annotated[wire.Text, Field(max_length=120)] | None = None
@@ -45,11 +45,11 @@ class Heartbeat(wire.Body):
     max_daily_cost_cents: Cents | None = None
 
 
-class RuntimeConfig(wire.Body):
-    heartbeat: Heartbeat | None = None
+class RuntimeChange(wire.Body):
+    heartbeat: HeartbeatChange | None = None
 
 
-class Permissions(wire.Body):
+class PermissionChange(wire.Body):
     can_create_agents: bool | None = None
 
 
@@ -64,8 +64,8 @@ class AgentFields(wire.Body):
     adapter_config: dict[str, Any] | None = None
     instructions: wire.Prose | None = None
     on_finish: Literal["done", "in_review"] | None = None
-    runtime_config: RuntimeConfig | None = None
-    permissions: Permissions | None = None
+    runtime_config: RuntimeChange | None = None
+    permissions: PermissionChange | None = None
     budget_monthly_cents: Cents | None = None
 
 
@@ -423,7 +423,7 @@ def _fields(company_id: uuid.UUID, given: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _heartbeat(body: Heartbeat) -> dict[str, Any]:
+def _heartbeat(body: HeartbeatChange) -> dict[str, Any]:
     names = {
         "enabled": "heartbeat_enabled",
         "interval_sec": "interval_seconds",

@@ -23,10 +23,20 @@ class Health(Answer):
     bootstrap_status: Literal["ready"]
 
 
+class ReadinessCheck(Answer):
+    """Is one thing there that work needs? With the figure that says so."""
+
+    ok: bool
+    waiting: int = 0
+    live: int = 0
+    age_seconds: int | None = None
+
+
 class Readiness(Answer):
-    status: Literal["ok", "degraded", "unavailable"]
-    database: Literal["ok", "away"]
+    status: Literal["ok"]
+    database: Literal["ok"]
     shifts: int
+    checks: dict[str, ReadinessCheck]
 
 
 # --- agents ----------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
 from companies import wire
+from paperclip import answers
 
-router = Router(auth=None)
+router = Router(auth=None, by_alias=True)
 VERSION = "0.1.0"
 
 _began = time.monotonic()
@@ -35,7 +36,7 @@ _SENTENCES = {
 }
 
 
-@router.get("/health", summary="Is the web process up?")
+@router.get("/health", response=answers.Health, summary="Is the web process up?")
 def health(request: HttpRequest) -> HttpResponse:
     return wire.answer(
         {
@@ -49,7 +50,11 @@ def health(request: HttpRequest) -> HttpResponse:
     )
 
 
-@router.get("/health/ready", summary="Can it do its work: database, migrations, shifts, tasks?")
+@router.get(
+    "/health/ready",
+    response=answers.Readiness,
+    summary="Can it do its work: database, migrations, shifts, tasks?",
+)
 def ready(request: HttpRequest) -> HttpResponse:
     """200 when everything that work needs is there, else 503 with the first thing that is not.
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
+from typing import Any
 
+import pytest
+from ninja.openapi.schema import OpenAPISchema
+
+from paperclip.api import api
 from tests.api.conftest import Caller
 
 
@@ -35,3 +42,34 @@ def test_people_find_a_page(anonymous: Caller) -> None:
     assert page.status_code == 200
     assert b"/api/agents/me/inbox-lite" in page.content
     assert b'<script src="http' not in page.content
+
+
+def test_no_two_shapes_share_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The framework would let the second one take the first one's place, without a word."""
+    different: set[str] = set()
+
+    def add(self: OpenAPISchema, definitions: dict[str, Any]) -> None:
+        for name, shape in definitions.items():
+            if self.schemas.setdefault(name, shape) != shape:
+                different.add(name)
+
+    monkeypatch.setattr(OpenAPISchema, "add_schema_definitions", add)
+    api.get_openapi_schema(path_prefix="/api")
+
+    assert different == set()
+
+
+def test_every_answer_is_described(anonymous: Caller) -> None:
+    schema = anonymous.send("GET", "/api/openapi.json").json()
+    named = schema["components"]["schemas"]
+
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            good = [answer for code, answer in operation["responses"].items() if code[0] == "2"]
+            assert good, (method, path)
+            for answer in good:
+                for content in answer["content"].values():
+                    said = json.dumps(content["schema"])
+                    assert said != "{}", (method, path)
+                    for name in re.findall(r'"#/components/schemas/(\w+)"', said):
+                        assert named[name]["properties"], (method, path, name)
