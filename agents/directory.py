@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Q
+from django.db.models import Count, Exists, OuterRef, Q
 
 from agents import adapters, outcomes, roster
 from agents.models import Agent, HeartbeatRun, Hold, RunEvent
@@ -19,6 +20,12 @@ Run = HeartbeatRun.Status
 DAYS = 14
 RUNS = 50
 BAD = (Run.FAILED, Run.TIMED_OUT, Run.LOST, Run.UNKNOWN)
+# The index `run_record` holds these and nothing but what is counted here.
+ENDED = (Run.SUCCEEDED, *BAD)
+RECORD = {
+    "ok": Count("status", filter=Q(status=Run.SUCCEEDED)),
+    "bad": Count("status", filter=Q(status__in=BAD)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +127,10 @@ def people(*, company_id: uuid.UUID, now: datetime) -> list[Person]:
 def _records(company_id: uuid.UUID, now: datetime) -> Any:
     return (
         HeartbeatRun.objects.for_company(company_id)
-        .filter(created_at__gte=now - timedelta(days=DAYS))
+        .filter(created_at__gte=now - timedelta(days=DAYS), status__in=ENDED)
         .order_by()
         .values_list("agent_id")
-        .annotate(
-            ok=Count("id", filter=Q(status=Run.SUCCEEDED)),
-            bad=Count("id", filter=Q(status__in=BAD)),
-        )
+        .annotate(**RECORD)
     )
 
 
@@ -141,12 +145,15 @@ def tree(found: list[Person]) -> list[Person]:
 
 
 def find(*, company_id: uuid.UUID, slug: str) -> Agent:
-    """The company's agent of this short name, with how many runs go on. Raises NotFound."""
+    """The company's agent of this short name; `running`: does a run go on? Raises NotFound."""
+    running = HeartbeatRun.objects.for_company(company_id).filter(
+        agent=OuterRef("id"), status=Run.RUNNING
+    )
     found = (
         Agent.objects.for_company(company_id)
         .filter(slug=slug)
         .select_related("company", "reports_to")
-        .annotate(running=Count("runs", filter=Q(runs__status=Run.RUNNING)))
+        .annotate(running=Exists(running))
         .first()
     )
     if found is None:
@@ -182,6 +189,7 @@ def run_rows(
     company_id: uuid.UUID,
     agent_id: uuid.UUID | None = None,
     live: bool = False,
+    states: Sequence[str] = (),
     before: uuid.UUID | None = None,
     limit: int = RUNS,
 ) -> list[RunRow]:
@@ -189,6 +197,8 @@ def run_rows(
     found = HeartbeatRun.objects.for_company(company_id)
     if agent_id:
         found = found.filter(agent_id=agent_id)
+    if states:
+        found = found.filter(status__in=states)
     if live:
         found = found.filter(status=Run.RUNNING)
     if before:

@@ -54,8 +54,17 @@ def remember(
 
 def changes_to(revision: AgentRevision) -> dict[str, Any]:
     """What `roster.update` needs to make an agent as it was after this revision."""
-    changes = {name: value for name, value in revision.after.items() if name in FIELDS}
-    manager = revision.after.get("reports_to")
+    return _changes(revision, revision.after)
+
+
+def changes_to_before(revision: AgentRevision) -> dict[str, Any]:
+    """What `roster.update` needs to make an agent as it was before this revision."""
+    return _changes(revision, revision.before)
+
+
+def _changes(revision: AgentRevision, state: dict[str, Any]) -> dict[str, Any]:
+    changes = {name: value for name, value in state.items() if name in FIELDS}
+    manager = state.get("reports_to")
     changes["reports_to"] = (
         Agent.objects.for_company(revision.company_id).filter(id=manager).first()
         if manager

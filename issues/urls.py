@@ -9,6 +9,7 @@ urlpatterns = [
     path("issues/board", lists.board),
     path("issues/new", new.new),
     path("issues/undo", undoing.take_back),
+    path("issues/table.csv", lists.table),
     path("issues/bulk", bulk.change),
     path("issues/move", lists.move),
     path("issues/views/save", views.save),

@@ -7,11 +7,12 @@ from agents import urls as agents
 from billing import urls as billing
 from companies import urls as companies
 from issues import urls as issues
-from paperclip import api, dashboard, metrics, styleguide
+from paperclip import api, dashboard, metrics, palette, styleguide
 
 inside = [
     path("", dashboard.home),
     path("panels/<slug:name>", dashboard.panel),
+    path("search", palette.search),
     *companies.urlpatterns,
     *agents.urlpatterns,
     *issues.urlpatterns,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
 from agents import adapters, config_form, directory, roster, trial
 from agents.adapters.base import Adapter
 from agents.forms import AgentForm
+from companies import diagrams, format, tables
 from companies.errors import Refusal
 from companies.views.door import PageRequest, page
 
@@ -23,10 +24,44 @@ def agents(request: PageRequest) -> HttpResponse:
     view = "org" if request.GET.get("view") == "org" else "list"
     context: dict[str, Any] = {"section": "agents", "people": found, "view": view}
     if view == "org":
-        context["tops"] = directory.tree(found)
+        context["tops"] = tops = directory.tree(found)
+        nodes = [_node(person, request.base) for person in tops]
+        context["chart"] = diagrams.tree(nodes, "Who reports to whom")
     if request.htmx and request.htmx.target == "roster":
         return render(request, "agents/_roster.html", context)
     return render(request, "agents/roster.html", context)
+
+
+@page()
+def table(request: PageRequest) -> StreamingHttpResponse:
+    """The roster as CSV."""
+    found = directory.people(company_id=request.company.id, now=request.now)
+    names = {person.agent.id: person.agent.name for person in found}
+    head = (
+        *("agent", "title", "role", "reports_to", "works_with", "status", "running", "queued"),
+        *("succeeded_14_days", "failed_14_days", "next_wake"),
+    )
+    lines = (
+        (
+            *(one.agent.name, one.agent.title, one.agent.role),
+            names.get(one.agent.reports_to_id, "") if one.agent.reports_to_id else "",
+            *(one.agent.adapter_type, one.status, one.running, one.queued),
+            *(one.succeeded, one.failed, one.agent.next_beat_at),
+        )
+        for one in found
+    )
+    return tables.respond("agents.csv", head, lines)
+
+
+def _node(person: directory.Person, base: str) -> diagrams.Node:
+    agent = person.agent
+    return diagrams.Node(
+        name=agent.name,
+        title=agent.title or format.label(agent.role),
+        status=person.status,
+        href=f"{base}/agents/{agent.slug}/",
+        below=[_node(one, base) for one in person.reports],
+    )
 
 
 @page("operate")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
+from companies import tables
 from companies.errors import Conflict, Refusal
 from companies.format import label
 from companies.views.door import PageRequest, back, page, toast
@@ -48,6 +49,25 @@ def board(request: PageRequest) -> HttpResponse:
     if request.htmx and request.htmx.target == "issue-board":
         return render(request, "issues/_board.html", context)
     return render(request, "issues/board.html", context | _filters(request, query, "board"))
+
+
+@page()
+def table(request: PageRequest) -> StreamingHttpResponse:
+    """What the list's filters choose, as CSV; at most `tables.MOST` rows."""
+    query = listing.Query.parse(request.GET)
+    found = listing.matching(company_id=request.company.id, user_id=request.user.pk, query=query)
+    picked = found.order_by("priority", "-id").values_list(
+        *("identifier", "title", "status", "priority", "assignee_agent__name"),
+        *("assignee_user__email", "project__name", "created_at", "updated_at", "completed_at"),
+    )[: tables.MOST]
+    head = (
+        *("issue", "title", "status", "priority", "agent", "person", "project"),
+        *("created", "updated", "completed"),
+    )
+    lines = (
+        (*row[:3], str(Priority(row[3]).label), *row[4:]) for row in picked.iterator(chunk_size=500)
+    )
+    return tables.respond("issues.csv", head, lines)
 
 
 def _board(request: PageRequest, query: listing.Query) -> dict[str, Any]:

@@ -31,7 +31,7 @@ LOOKS: dict[str, tuple[str, str]] = {
 }
 TIMED = frozenset({"retry_at", "not_before"})
 
-_PICK = '<input type="checkbox" class="pick" form="bulk" name="issue" value="{}" aria-label="Select {}">'
+_PICK = '<input type="checkbox" class="pick" form="bulk" name="issue" value="{}" aria-label="Select {}">'  # noqa: E501
 # One dialog moves every card: the button says which.
 _MOVE = (
     '<button type="button" class="btn btn-quiet btn-icon card-move" data-move="{}"'

@@ -3,6 +3,7 @@ import "./theme.js";
 import "./time.js";
 import "./forms.js";
 import "./keys.js";
+import "./palette.js";
 import { follow } from "./live.js";
 
 follow(document.body.dataset.events);
