@@ -6,6 +6,7 @@ does everything here, because a tied child dies with the thread that started it.
 """
 
 import contextlib
+import json
 import os
 import selectors
 import signal
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from django.conf import settings
 
 from paperclip import children
 
@@ -260,8 +262,19 @@ def _handed_down() -> dict[str, str]:
 
 def print_line(name: str, line: str) -> None:
     """Prints a line of a child's output, unless the terminal is gone."""
+    shown = _as_json(name, line) if settings.LOG_FORMAT == "json" else f"{name:<9}│ {line}"
     with contextlib.suppress(OSError, ValueError):
-        print(f"{name:<9}│ {line}", file=sys.stderr, flush=True)  # noqa: T201
+        print(shown, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _as_json(name: str, line: str) -> str:
+    """A line of ours with the process that wrote it; whatever else a child says, wrapped."""
+    known: object = None
+    if line.startswith("{"):
+        with contextlib.suppress(ValueError):
+            known = json.loads(line)
+    said = known if isinstance(known, dict) and "event" in known else {"event": line}
+    return json.dumps({**said, "process": name}, ensure_ascii=False)
 
 
 def _how(code: int) -> str:

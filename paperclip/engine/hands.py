@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import logging
 import os
@@ -56,8 +57,10 @@ class Hands:
     async def call(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The verb's answer; whatever it raises comes through."""
         loop = asyncio.get_running_loop()
+        # The thread logs about the same run as who asks it.
+        here = contextvars.copy_context()
         work = functools.partial(self._with_connection, verb, *args, **kwargs)
-        return await loop.run_in_executor(self._pool, work)
+        return await loop.run_in_executor(self._pool, here.run, work)
 
     async def insist(
         self, still: Callable[[], bool], verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs

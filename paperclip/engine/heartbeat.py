@@ -40,6 +40,7 @@ from billing import budgets
 from companies import faultpoints
 from companies.errors import Refusal
 from issues import briefing, tools
+from paperclip import logs
 from paperclip.engine.calls import book, grant, use_tool
 from paperclip.engine.closing import Ending, close_run, failure, throttled
 from paperclip.engine.hands import PASSING, Hands
@@ -96,6 +97,12 @@ class Heartbeat:
 
     async def carry(self) -> None:
         """Carry the run out. Never raises: whatever happens is in the run's row, or in the log."""
+        logs.about(
+            run_id=self.claimed.run_id,
+            company_id=self.claimed.company_id,
+            agent_id=self.claimed.agent_id,
+            issue_id=self.claimed.issue_id,
+        )
         try:
             ending = await self._open_and_run()
             await self._settle_loose()
