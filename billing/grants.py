@@ -7,6 +7,7 @@ aside is settled by the receipt (`ledger.py`); how it is kept is `reservations.p
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NoReturn
 
@@ -48,15 +49,15 @@ def check_call(
     when nobody knows what the model costs and a hard limit of money stands.
     """
     now = now or timezone.now()
-    run_limit = None
-    if run_id is not None:
-        project_id, run_limit = _run_facts(agent, run_id, project_id)
-    whose = Whose(agent.company_id, agent.id, project_id)
+    facts = _facts_of(agent, run_id, project_id, provider, model, now)
+    whose, run_limit = Whose(agent.company_id, agent.id, facts.project_id), facts.run_limit_micros
     if not model:
         kind, amount = Reservation.Kind.RUN, _usual_cost_unless_asked(agent)
     else:
         kind = Reservation.Kind.CALL
-        amount = _worst_case(whose, provider, model, input_tokens, max_output_tokens, now)
+        amount = _worst_case(
+            whose, facts.own_price, provider, model, input_tokens, max_output_tokens, now
+        )
     if run_id is None or amount == 0:
         if run_limit == 0 or not _has_room(whose, amount, now):
             _refuse(whose, amount, now)
@@ -79,34 +80,41 @@ def check_call(
     _refuse(whose, amount, now)
 
 
-_RUN_FACTS = """
-SELECT place.project_id,
-       (SELECT MIN(limit_micros) FROM billing_budget
-         WHERE "window" = 'run' AND is_hard
-           AND scope_id IN (%(agent_id)s, %(company_id)s, place.project_id))
-  FROM (SELECT COALESCE(%(project_id)s::uuid, (
-            SELECT issue.project_id FROM agents_heartbeatrun run
-              JOIN issues_issue issue ON issue.id = run.issue_id
-             WHERE run.id = %(run_id)s)) AS project_id) place
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """The project of the issue that a run is about, the tightest limit of one run, and the
+    company's own price of the model."""
+
+    project_id: uuid.UUID | None
+    run_limit_micros: int | None
+    own_price: prices.Rates | None
+
+
+_FACTS = """
+SELECT facts.*, own.* FROM billing_facts_of_run(%s, %s, %s, %s) facts
+  LEFT JOIN billing_own_price(%s, %s, %s, %s) own ON TRUE
 """
 
 
-def _run_facts(
-    agent: Agent, run_id: uuid.UUID, project_id: uuid.UUID | None
-) -> tuple[uuid.UUID | None, int | None]:
-    """The project of the issue that a run is about, and the tightest limit of one run."""
+def _facts_of(
+    agent: Agent,
+    run_id: uuid.UUID | None,
+    project_id: uuid.UUID | None,
+    provider: str,
+    model: str,
+    now: datetime,
+) -> _Facts:
     with connection.cursor() as cursor:
-        cursor.execute(
-            _RUN_FACTS,
-            {
-                "agent_id": agent.id,
-                "company_id": agent.company_id,
-                "project_id": project_id,
-                "run_id": run_id,
-            },
-        )
-        found: tuple[uuid.UUID | None, int | None] = cursor.fetchone()
-    return found
+        company_id = agent.company_id
+        values = [company_id, agent.id, run_id, project_id, company_id, provider, model, now]
+        cursor.execute(_FACTS, values)
+        project, run_limit, *price = cursor.fetchone()
+    known = price[1] is not None  # a price names its model
+    return _Facts(
+        project,
+        run_limit if run_id is not None else None,
+        prices.own_rates(price) if known else None,
+    )
 
 
 def _usual_cost_unless_asked(agent: Agent) -> int:
@@ -133,6 +141,7 @@ def usual_cost(agent_id: uuid.UUID) -> int:
 
 def _worst_case(
     whose: Whose,
+    own_price: prices.Rates | None,
     provider: str,
     model: str,
     input_tokens: int,
@@ -141,7 +150,7 @@ def _worst_case(
 ) -> int:
     """The most the call can cost. An unknown price is worth nothing to a wall, so it passes only
     where no hard limit stands, or where the limit lets a number of such calls pass."""
-    found = prices.rates(company_id=whose.company_id, provider=provider, model=model, now=now)
+    found = own_price or prices.bundled(provider=provider, model=model, now=now)
     if found is not None:
         worst = prices.worst_micros(
             found, input_tokens=input_tokens, max_output_tokens=max_output_tokens

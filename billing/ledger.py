@@ -2,8 +2,9 @@
 
 A receipt is never fenced: a run that lost its lease still spent what it spent. What makes it safe
 is the key: the same key with the same content is the same receipt, with another content it is
-refused. Event, key, running totals, the run's own totals and the budgets' reaction commit
-together. Read next: `totals.py`, `budgets.py`.
+refused. Event, key, roll-up, running totals, the run's own totals and the budgets' reaction commit
+together: in one statement (`billing_book`, migration 0010) unless somebody must be told.
+Read next: `totals.py`, `budgets.py`.
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
+from typing import Any
 
-from django.db import OperationalError, connection, transaction
+import orjson
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from agents.adapters import base
-from billing import durable, holds, incidents, prices, reservations, rollups, totals
-from billing.models import CostEvent, CostKey
+from billing import durable, holds, incidents, prices, reservations
+from billing.models import CostEvent, CostKey, Spend
 from companies import activity, live
 from companies.errors import NotFound, Refusal
 from companies.ids import new_id
-from issues.models import Issue
 
 MAX_TOKENS = 10**12  # of one call, and of each kind
 MAX_MICROS = 10**12  # a million dollars for one call is a fault, not a cost
@@ -76,8 +79,6 @@ def book(
     """
     now = now or timezone.now()
     is_now, occurred_at = occurred_at is None, occurred_at or now
-    if issue_id is not None and project_id is None:
-        project_id = Issue.objects.filter(id=issue_id).values_list("project_id", flat=True).first()
     _check(usage, key, occurred_at, now)
     if _is_nothing(usage):
         return NOTHING
@@ -187,6 +188,9 @@ def forget_keys(*, now: datetime, limit: int = 5_000) -> int:
         return cursor.rowcount
 
 
+_COLUMNS = CostEvent._meta.concrete_fields
+
+
 # --- writing -----------------------------------------------------------------------------------
 
 
@@ -198,67 +202,84 @@ def _patiently(
     for attempt in range(DEADLOCKS):
         try:
             return _write(event, key, fingerprint, now, is_now=is_now)
-        except OperationalError as error:
-            deadlock = getattr(error.__cause__, "sqlstate", "") == "40P01"
-            if not deadlock or connection.in_atomic_block or attempt == DEADLOCKS - 1:
+        except DatabaseError as error:
+            again = durable.sqlstate(error) == "40P01" and not connection.in_atomic_block
+            if not again or attempt == DEADLOCKS - 1:
                 raise
     raise AssertionError("unreachable")
+
+
+MUST_BE_TOLD = "PC403"
+RUN_TOO_OLD = "PC410"
 
 
 def _write(
     event: CostEvent, key: str, fingerprint: str, now: datetime, *, is_now: bool = False
 ) -> Booked:
-    """`is_now`: the caller did not say when it occurred."""
+    """In one statement; when a mark or a limit is passed by it, in a transaction with what follows
+    from that. `is_now`: the caller did not say when it occurred."""
+    values = _values(event, key, fingerprint, now, is_now=is_now)
+    try:
+        if connection.in_atomic_block:
+            is_new, exhausted = _book_and_tell(event, values, now)
+        else:
+            try:
+                is_new, exhausted, _ = _book(values, alone=True)
+                durable.until_on_disk()
+            except DatabaseError as error:
+                if durable.sqlstate(error) != MUST_BE_TOLD:
+                    raise
+                is_new, exhausted = _book_and_tell(event, values, now)
+    except DatabaseError as error:
+        if durable.sqlstate(error) == RUN_TOO_OLD:
+            raise Refusal(
+                "occurred_at_out_of_range",
+                f"This run is more than {OLDEST.days} days old; correct one of its costs instead.",
+                field="runId",
+            ) from error
+        raise
+    if not is_new:
+        return _stored(event.company_id, key, fingerprint)
+    live.publish(event.company_id, "costs")
+    if event.run_id is not None:
+        live.publish(event.company_id, "run", event.run_id)
+    return Booked(event.id, event.cost_micros, event.cost_status, exhausted=exhausted)
+
+
+_BOOK = "SELECT is_new, over_run, due FROM billing_book(%s, %s, %s, %s, %s, %s, %s)"
+
+
+def _values(
+    event: CostEvent, key: str, fingerprint: str, now: datetime, *, is_now: bool
+) -> list[Any]:
+    row = {field.attname: getattr(event, field.attname) for field in _COLUMNS}
+    is_own_call = event.run_id is not None and key.startswith(run_key(event.run_id, ""))
+    return [orjson.dumps(row).decode(), key, fingerprint, is_own_call, is_now, now - OLDEST]
+
+
+def _book(values: Sequence[Any], *, alone: bool) -> tuple[bool, bool, list[dict[str, Any]]]:
+    """Whether the key was free, whether the run has reached the limit of one run, and the totals
+    that somebody must be told about. Waits for a concurrent booking under the same key."""
+    with connection.cursor() as cursor:
+        cursor.execute(_BOOK, [*values, alone])
+        is_new, over_run, due = cursor.fetchone()
+    return is_new, over_run, json.loads(due) if isinstance(due, str) else due or []
+
+
+def _book_and_tell(event: CostEvent, values: Sequence[Any], now: datetime) -> tuple[bool, bool]:
+    """Whether the key was free, and whether a limit is reached now."""
     with durable.transaction_with_short_locks():
-        if not _claim_key(event, key, fingerprint, now):
-            return _stored(event.company_id, key, fingerprint)
-        # Locks go run, reservations, totals, agents, and the totals, which everybody wants, are
-        # held for as little as can be.
-        settled = reservations.Settled()
-        over_run = False
-        if event.run_id is not None:
-            over_run = _add_to_run(event, now)
-            settled = reservations.settle(
-                run_id=event.run_id,
-                cost_micros=event.cost_micros,
-                is_own_call=key.startswith(run_key(event.run_id, "")),
-                now=now,
-            )
-        if settled.granted_at is not None and is_now:
-            # A call belongs to the period whose limit it was granted under: else what was kept
-            # aside before midnight would be spent beyond the wall of the new day.
-            event.occurred_at = min(event.occurred_at, settled.granted_at)
-        event.save(force_insert=True)
-        rollups.add(event, tokens=uncached(event))
-        change = totals.Change(
-            spent_micros=event.cost_micros or 0,
-            tokens=uncached(event),
-            events=1,
-            unpriced_events=int(event.cost_micros is None),
-        )
-        whose = totals.Whose(event.company_id, event.agent_id, event.project_id)
-        booked = totals.lines(whose, change, event.occurred_at)
-        spends = totals.add(event.company_id, [*settled.freed, *booked], now=now)
+        is_new, over_run, due = _book(values, alone=False)
+        spends = [_spend(event, each) for each in due]
         incidents.note(spends, now=now)
         exhausted = holds.enforce(spends, now=now)
-        live.publish(event.company_id, "costs")
-    return Booked(event.id, event.cost_micros, event.cost_status, exhausted=exhausted or over_run)
+    return is_new, over_run or exhausted
 
 
-def uncached(event: CostEvent) -> int:
-    """What a token limit counts: a thread that is sent again from the cache costs it nothing."""
-    return max(0, event.input_tokens - event.cache_read_tokens) + event.output_tokens
-
-
-def _claim_key(event: CostEvent, key: str, fingerprint: str, now: datetime) -> bool:
-    """Waits for a concurrent claim of the same key; False when it is taken."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO billing_costkey (company_id, key, fingerprint, event_id, created_at) "
-            "VALUES (%s, %s, %s, %s, %s) ON CONFLICT (company_id, key) DO NOTHING",
-            [event.company_id, key, fingerprint, event.id, now],
-        )
-        return cursor.rowcount == 1
+def _spend(event: CostEvent, row: Mapping[str, Any]) -> Spend:
+    """A total as the booking has left it."""
+    start = date.fromisoformat(row["period_start"])
+    return Spend(**{**row, "period_start": start}, company_id=event.company_id)
 
 
 def _stored(company_id: uuid.UUID, key: str, fingerprint: str) -> Booked:
@@ -271,54 +292,6 @@ def _stored(company_id: uuid.UUID, key: str, fingerprint: str) -> Booked:
     if event is None:
         raise NotFound("That cost was archived.")
     return Booked(event.id, event.cost_micros, event.cost_status, duplicate=True)
-
-
-_ADD_TO_RUN = """
-UPDATE agents_heartbeatrun
-   SET input_tokens = input_tokens + %s, cached_tokens = cached_tokens + %s,
-       output_tokens = output_tokens + %s, cost_micros = cost_micros + %s,
-       unpriced_calls = unpriced_calls + %s
- WHERE id = %s AND company_id = %s
-RETURNING created_at, cost_micros >= (
-    SELECT MIN(limit_micros) FROM billing_budget
-     WHERE "window" = 'run' AND is_hard AND scope_id = ANY(%s))
-"""
-
-
-def _add_to_run(event: CostEvent, now: datetime) -> bool:
-    """The run's own totals, without its fence: a receipt counts whoever holds the lease.
-
-    True when the run has reached the limit of one run. Raises Refusal for a run of so long ago
-    that the keys of its receipts are forgotten and a repeat would not be known as one.
-    """
-    scopes = [event.agent_id, event.company_id]
-    scopes += [event.project_id] if event.project_id else []
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _ADD_TO_RUN,
-            [
-                event.input_tokens,
-                event.cache_read_tokens,
-                event.output_tokens,
-                event.cost_micros or 0,
-                int(event.cost_micros is None),
-                event.run_id,
-                event.company_id,
-                scopes,
-            ],
-        )
-        row = cursor.fetchone()
-    if row is None:
-        return False
-    created_at, reached = row
-    if created_at < now - OLDEST and event.reverses_id is None:
-        raise Refusal(
-            "occurred_at_out_of_range",
-            f"This run is more than {OLDEST.days} days old; correct one of its costs instead.",
-            field="runId",
-        )
-    live.publish(event.company_id, "run", event.run_id)
-    return bool(reached)
 
 
 # --- reading the receipt -----------------------------------------------------------------------

@@ -148,22 +148,19 @@ def to_micros(pico: int) -> int:
 # --- the operator's own prices -----------------------------------------------------------------
 
 
-_OWN = """
-SELECT provider, model, effective_at, input_pico, output_pico, cache_read_pico, cache_write_pico
-  FROM billing_modelprice
- WHERE company_id = %s AND upper(model) = upper(%s) AND provider IN ('', lower(%s))
-   AND effective_at <= %s
- ORDER BY provider = '', effective_at DESC, id DESC LIMIT 1
-"""
+_OWN = "SELECT * FROM billing_own_price(%s, %s, %s, %s)"
 
 
 def own(*, company_id: uuid.UUID, provider: str, model: str, now: datetime) -> Rates | None:
     """The company's own price: one for this very provider before one for any."""
-    with connection.cursor() as cursor:  # by hand: asked before and after every model call
-        cursor.execute(_OWN, [company_id, model, provider, now])
+    with connection.cursor() as cursor:
+        cursor.execute(_OWN, [company_id, provider, model, now])
         row = cursor.fetchone()
-    if row is None:
-        return None
+    return None if row is None else own_rates(row)
+
+
+def own_rates(row: Sequence[Any]) -> Rates:
+    """What a row of the database's `billing_own_price` says."""
     of_provider, name, effective_at, *picos = row
     kinds: tuple[Kind, ...] = ("input", "output", "cache_read", "cache_write")
     known = zip(kinds, picos, strict=True)

@@ -5,19 +5,17 @@
                   --its run was lost--> UNKNOWN --receipt, a person, a day--> SETTLED, RELEASED
 
 A grant adds the worst case to every total it concerns in one statement that carries its bound, so
-that no number of calls at once can pass a limit. A run's receipts come in the order of its calls,
-but may come after the next grant: each settles the oldest.
+that no number of calls at once can pass a limit (`billing_reserve`, migration 0010). A run's
+receipts come in the order of its calls, but may come after the next grant: each settles the oldest
+(`billing_book`, there as well).
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db import connection, transaction
-from django.db.models import Sum
+from django.db import DatabaseError, connection, transaction
 
 from agents.adapters.base import Code
 from agents.models import HeartbeatRun
@@ -35,15 +33,8 @@ BATCH = 500
 DOUBTFUL = {Code.STREAM_BROKEN, Code.TIMED_OUT, Code.IDLE, Code.LOST, Code.CANCELLED, Code.INTERNAL}
 
 
-# One statement: every total that has room, and the reservation if all of them had.
-_GRANT = f"""
-WITH kept AS ({totals.RESERVE})
-INSERT INTO billing_reservation
-    (id, company_id, agent_id, project_id, run_id, kind, state, provider, model,
-     granted_micros, open_micros, settled_micros, granted_at)
-SELECT %s, %s, %s, %s, %s, %s, 'held', %s, %s, %s, %s, 0, %s
- WHERE (SELECT count(*) FROM kept) = %s
-"""  # noqa: S608 - constants
+_GRANT = "SELECT billing_reserve(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+NO_ROOM = "PC402"
 
 
 def grant(
@@ -57,95 +48,36 @@ def grant(
     run_limit_micros: int | None,
     now: datetime,
 ) -> bool:
-    """Keep `amount_micros` aside on every total, all or nothing; False when a limit has no room."""
-    try:
-        with durable.transaction_with_short_locks():
-            freed = _end_estimate(run_id, now) if kind == Reservation.Kind.RUN else []
-            kept = totals.lines(whose, Change(reserved_micros=amount_micros), now)
-            lines = totals.merged([*freed, *kept])
-            if run_limit_micros is not None:
-                _check_run(run_id, amount_micros, run_limit_micros)
-            values = [
-                new_id(),
-                whose.company_id,
-                whose.agent_id,
-                whose.project_id,
-                run_id,
-                kind,
-                provider[:60],
-                model[:120],
-                amount_micros,
-                amount_micros,
-                now,
-            ]
-            with connection.cursor() as cursor:
-                parameters = totals.parameters(whose.company_id, lines, now)
-                cursor.execute(_GRANT, [*parameters, *values, len(lines)])
-                if cursor.rowcount != 1:
-                    raise _NoRoomError
-    except _NoRoomError:
-        return False
-    return True
+    """Keep `amount_micros` aside on every total, all or nothing; False when a limit has no room.
 
-
-class _NoRoomError(Exception):
-    """Rolls back what the other totals already got."""
-
-
-# The choice is a CTE, which is carried out once: a subquery in FROM may be asked again for every
-# row and, stepping over what the statement itself has changed, would choose another each time.
-_SETTLE = """
-WITH before AS MATERIALIZED (
-    SELECT id, open_micros FROM billing_reservation
-     WHERE run_id = %(run_id)s AND state IN ('held', 'unknown')
-       AND (kind = 'run' OR %(is_own_call)s)
-     ORDER BY granted_at, id LIMIT 1 FOR NO KEY UPDATE)
-UPDATE billing_reservation held
-   SET open_micros = CASE held.kind WHEN 'run' THEN
-           held.open_micros - LEAST(held.open_micros, GREATEST(0, %(cost)s)) ELSE 0 END,
-       state = CASE held.kind WHEN 'run' THEN held.state ELSE 'settled' END,
-       ended_at = CASE held.kind WHEN 'run' THEN held.ended_at ELSE %(now)s END,
-       settled_micros = held.settled_micros + %(cost)s
-  FROM before
- WHERE held.id = before.id
-RETURNING held.kind, held.company_id, held.agent_id, held.project_id, held.granted_at,
-          before.open_micros - held.open_micros
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What a receipt frees, and when its call was granted (None: it was not asked for)."""
-
-    freed: Sequence[Line] = ()
-    granted_at: datetime | None = None
-
-
-def settle(
-    *, run_id: uuid.UUID, cost_micros: int | None, is_own_call: bool, now: datetime
-) -> Settled:
-    """In the ledger's transaction, with the run's row locked: a receipt of this run came.
-
-    The oldest grant of a call ends with a receipt of the run's own calls; that of a whole run
-    shrinks by what each receipt says.
+    For a whole run it takes the place of what was kept for that run before.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _SETTLE,
-            {
-                "run_id": run_id,
-                "cost": cost_micros or 0,
-                "is_own_call": is_own_call,
-                "now": now,
-            },
-        )
-        row = cursor.fetchone()
-    if row is None:
-        return Settled()
-    kind, company_id, agent_id, project_id, granted_at, freed_micros = row
-    whose = Whose(company_id, agent_id, project_id)
-    freed = totals.lines(whose, Change(reserved_micros=-freed_micros), granted_at)
-    return Settled(freed, granted_at if kind == Reservation.Kind.CALL else None)
+    values = [
+        new_id(),
+        whose.company_id,
+        whose.agent_id,
+        whose.project_id,
+        run_id,
+        str(kind),
+        provider[:60],
+        model[:120],
+        amount_micros,
+        run_limit_micros,
+        now,
+    ]
+    try:
+        if connection.in_atomic_block:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute(_GRANT, [*values, False])
+        else:
+            with connection.cursor() as cursor:
+                cursor.execute(_GRANT, [*values, True])
+            durable.until_on_disk()
+    except DatabaseError as error:
+        if durable.sqlstate(error) == NO_ROOM:
+            return False
+        raise
+    return True
 
 
 def release(*, run_id: uuid.UUID, now: datetime) -> None:
@@ -220,15 +152,6 @@ def call_of(run_id: uuid.UUID) -> Reservation | None:
 # --- inside ------------------------------------------------------------------------------------
 
 
-def _end_estimate(run_id: uuid.UUID, now: datetime) -> list[Line]:
-    """A new grant takes the place of what was kept for the whole run."""
-    estimates = Reservation.objects.select_for_update(no_key=True).filter(
-        run_id=run_id, kind=Reservation.Kind.RUN, state=Reservation.State.HELD
-    )
-    freed = [_end(each, Reservation.State.RELEASED, now) for each in estimates]
-    return [line for lines in freed for line in lines]
-
-
 def _end(reservation: Reservation, state: str, now: datetime, settled: int = 0) -> list[Line]:
     """Write the end; the guard is the row's lock, which the caller holds."""
     freed = _lines(reservation, -reservation.open_micros)
@@ -246,17 +169,6 @@ def _lines(reservation: Reservation, micros: int) -> list[Line]:
         return []
     whose = Whose(reservation.company_id, reservation.agent_id, reservation.project_id)
     return totals.lines(whose, Change(reserved_micros=micros), reservation.granted_at)
-
-
-def _check_run(run_id: uuid.UUID, amount_micros: int, limit_micros: int) -> None:
-    """The limit of one run: what it spent, what it keeps and what it asks for, its row locked so
-    that nobody else adds to either. Raises _NoRoomError."""
-    run = HeartbeatRun.objects.select_for_update(no_key=True).filter(id=run_id).first()
-    mine = Reservation.objects.filter(run_id=run_id, state__in=Reservation.OPEN)
-    kept = mine.aggregate(kept=Sum("open_micros"))["kept"] or 0
-    spent = run.cost_micros if run else 0
-    if spent >= limit_micros or spent + kept + amount_micros > limit_micros:
-        raise _NoRoomError
 
 
 def _over(now: datetime, company_id: uuid.UUID | None) -> list[tuple[Reservation, str | None, str]]:

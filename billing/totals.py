@@ -2,7 +2,8 @@
 
 Every statement that touches several of them goes narrow to wide, agent before project before
 company and day before month before lifetime, so that two of them can never wait for each other,
-and the row that everybody wants is held shortest.
+and the row that everybody wants is held shortest. Grants and bookings, which are the many, do
+the same in the database (`billing_reserve` and `billing_book`, migration 0010).
 """
 
 from __future__ import annotations
@@ -107,35 +108,8 @@ CASE WHEN {row}.scope = 'agent' AND {row}."window" = 'day' THEN
     (SELECT max_daily_cost_micros FROM agents_agent WHERE id = {row}.scope_id) END
 """
 
-# A reservation must fit, and where nothing is left nothing fits, not even a free call.
-_FITS = """
-(COALESCE({spent} + {reserved} + {wanted} <= LEAST({limit}, {cap})
-          AND {spent} < LEAST({limit}, {cap}), TRUE)
- AND COALESCE({tokens} < {limit_tokens}, TRUE))
-"""
-
-_NEW_FITS = "WHERE " + _FITS.format(
-    spent="0",
-    reserved="0",
-    wanted="line.reserved",
-    limit="CASE WHEN budget.is_hard THEN budget.limit_micros END",
-    cap=_CAP.format(row="line"),
-    tokens="0",
-    limit_tokens="CASE WHEN budget.is_hard THEN budget.limit_tokens END",
-)
-
-_OLD_FITS = "WHERE " + _FITS.format(
-    spent="total.spent_micros",
-    reserved="total.reserved_micros",
-    wanted="excluded.reserved_micros",
-    limit="total.limit_micros",
-    cap=_CAP.format(row="total"),
-    tokens="total.tokens",
-    limit_tokens="total.limit_tokens",
-)
-
 # A new row takes the limits of the budget in force. ORDER BY keeps the order of locks.
-_APPLY = """
+_ADD = f"""
 INSERT INTO billing_spend AS total
     (company_id, scope, scope_id, "window", period_start, spent_micros, reserved_micros,
      limit_micros, alert_at_micros, tokens, limit_tokens, events, unpriced_events, updated_at)
@@ -153,7 +127,6 @@ SELECT %s, line.scope, line.scope_id, line."window", line.period_start,
   LEFT JOIN billing_budget budget
          ON budget.scope = line.scope AND budget.scope_id = line.scope_id
         AND budget."window" = line."window"
- {new_fits}
  ORDER BY line.position
 ON CONFLICT (scope, scope_id, "window", period_start) DO UPDATE
    SET spent_micros = total.spent_micros + excluded.spent_micros,
@@ -162,26 +135,20 @@ ON CONFLICT (scope, scope_id, "window", period_start) DO UPDATE
        events = total.events + excluded.events,
        unpriced_events = total.unpriced_events + excluded.unpriced_events,
        updated_at = excluded.updated_at
- {old_fits}
 RETURNING id, scope, scope_id, "window", period_start, spent_micros, reserved_micros,
-          LEAST(limit_micros, {cap}), alert_at_micros,
+          LEAST(limit_micros, {_CAP.format(row="total")}), alert_at_micros,
           tokens, limit_tokens, events, unpriced_events
-"""
-# Adds whatever the limits say; the other returns fewer rows than lines when one does not fit, and
-# then its transaction must be rolled back.
-ADD = _APPLY.format(new_fits="", old_fits="", cap=_CAP.format(row="total"))
-RESERVE = _APPLY.format(new_fits=_NEW_FITS, old_fits=_OLD_FITS, cap=_CAP.format(row="total"))
+"""  # noqa: S608 - constants of this file
 
 
 def add(company_id: uuid.UUID, changes: Iterable[Line], *, now: datetime) -> list[Spend]:
     """Add what happened, whatever the limits say; return the totals as they are now, locked."""
     with connection.cursor() as cursor:
-        cursor.execute(ADD, parameters(company_id, merged(changes), now))
+        cursor.execute(_ADD, _parameters(company_id, merged(changes), now))
         return [_spend(company_id, row) for row in cursor.fetchall()]
 
 
-def parameters(company_id: uuid.UUID, changes: list[Line], now: datetime) -> list[Any]:
-    """Of `ADD` and `RESERVE`, for merged lines."""
+def _parameters(company_id: uuid.UUID, changes: list[Line], now: datetime) -> list[Any]:
     return [
         company_id,
         now,

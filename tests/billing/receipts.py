@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from django.db import connection
+from django.db import OperationalError, connection
 
 from agents.adapters.base import Usage
 from agents.models import Agent
@@ -70,3 +71,33 @@ def at_once(tasks: list[Callable[[], Any]], workers: int = 8) -> list[Any]:
     for thread in threads:
         thread.join(timeout=110)
     return results
+
+
+@contextmanager
+def answer_lost(statement: str) -> Iterator[None]:
+    """The database carries out a statement of its own transaction, and its answer never comes."""
+
+    def cut(execute: Any, sql: str, parameters: Any, many: bool, context: Any) -> Any:
+        answer = execute(sql, parameters, many, context)
+        if statement in sql:
+            connection.close()
+            raise OperationalError("the connection is gone")
+        return answer
+
+    with connection.execute_wrapper(cut):
+        yield
+
+
+@contextmanager
+def altered(function: str, old: str, new: str) -> Iterator[None]:
+    """One of the database's functions with a piece of it replaced."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_get_functiondef(%s::regproc)", [function])
+        original = cursor.fetchone()[0]
+        assert old in original
+        cursor.execute(original.replace(old, new))
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(original)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, OperationalError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from agents.models import Agent, HeartbeatRun
 from billing import audit, ledger, prices, totals
@@ -18,7 +19,7 @@ from companies import activity
 from companies.errors import Refusal
 from companies.models import Activity, Company, Project
 from tests import factories
-from tests.billing.receipts import at_once, book
+from tests.billing.receipts import answer_lost, at_once, book
 
 
 def spent(scope: str, scope_id: uuid.UUID, window: str = Window.LIFETIME) -> int:
@@ -261,21 +262,21 @@ def test_many_receipts_sent_several_times_by_many_writers_add_up_exactly(acme: C
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_commit_whose_answer_was_lost_is_found_done(
-    ada: Agent, acme: Company, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit = connection._commit
-
-    def commit_and_lose_the_answer() -> None:
-        commit()
-        raise OperationalError("the connection is gone")
-
-    with monkeypatch.context() as cut:
-        cut.setattr(connection, "_commit", commit_and_lose_the_answer)
-        with pytest.raises(OperationalError):
-            book(ada, "k", 100)
+def test_a_commit_whose_answer_was_lost_is_found_done(ada: Agent, acme: Company) -> None:
+    with answer_lost("billing_book"), pytest.raises(OperationalError):
+        book(ada, "k", 100)
     assert book(ada, "k", 100).duplicate
     assert spent(Scope.COMPANY, acme.id) == 100
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_booking_is_one_statement_that_its_locks_do_not_outlive(ada: Agent) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        book(ada, "k", 100)
+    assert [q["sql"].split("(")[0] for q in queries] == [
+        "SELECT is_new, over_run, due FROM billing_book",
+        "SELECT pg_logical_emit_message",
+    ]
 
 
 # --- the proof -------------------------------------------------------------------------------

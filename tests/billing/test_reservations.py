@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError
 
 from agents.models import Agent, HeartbeatRun
 from billing import budgets, ledger, prices, reservations
@@ -15,7 +15,7 @@ from billing.models import Budget, CostEvent, Reservation, Scope, Spend, Window
 from companies import activity
 from companies.models import Activity, Company
 from tests import factories
-from tests.billing.receipts import at_once, book
+from tests.billing.receipts import answer_lost, at_once, book
 
 NOVEMBER = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 LAST_SECOND = datetime(2026, 11, 30, 23, 59, 59, tzinfo=UTC)
@@ -452,20 +452,10 @@ def test_room_kept_by_ended_runs_is_found_when_it_is_needed(acme: Company, ada: 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_grant_whose_answer_was_lost_is_freed_with_its_run(
-    acme: Company, ada: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grant_whose_answer_was_lost_is_freed_with_its_run(acme: Company, ada: Agent) -> None:
     run = factories.running(ada)
-    commit = connection._commit
-
-    def commit_and_lose_the_answer() -> None:
-        commit()
-        raise OperationalError("the connection is gone")
-
-    with monkeypatch.context() as cut:
-        cut.setattr(connection, "_commit", commit_and_lose_the_answer)
-        with pytest.raises(OperationalError):
-            ask(run, 40)
+    with answer_lost("billing_reserve"), pytest.raises(OperationalError):
+        ask(run, 40)
     ask(run, 40)  # the engine asks again
     receipt(run, 1, 25)
     assert (month(ada).reserved_micros, month(ada).spent_micros) == (40, 25)

@@ -3,16 +3,14 @@ the tests that rely on it are known to be able to fail."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from agents.models import Agent
-from billing import audit, ledger, reservations, totals
+from billing import audit, ledger
 from billing.models import Spend
 from companies.models import Company
 from tests import factories
-from tests.billing.receipts import at_once, book
+from tests.billing.receipts import altered, at_once, book
 from tests.billing.test_reservations import ask, known_price, limit, month  # noqa: F401
 
 
@@ -25,35 +23,41 @@ def test_without_the_bound_a_limit_is_passed(
     acme: Company,
     ada: Agent,
     known_price: None,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    unbound = reservations._GRANT.replace(totals.RESERVE, totals.ADD)
-    assert unbound != reservations._GRANT
-    monkeypatch.setattr(reservations, "_GRANT", unbound)
     limit(acme, ada, 100)
-    for _ in range(3):
-        ask(factories.running(ada), 60)
+    with altered("billing_reserve", "<= LEAST(total", "<= 1000 * LEAST(total"):
+        for _ in range(3):
+            ask(factories.running(ada), 60)
     assert month(ada).reserved_micros == 180
 
 
-def test_without_the_key_a_receipt_counts_twice(
-    ada: Agent, monkeypatch: pytest.MonkeyPatch
+def test_with_a_bound_looser_by_one_a_limit_is_passed_by_one(
+    acme: Company,
+    ada: Agent,
+    known_price: None,  # noqa: F811
 ) -> None:
-    monkeypatch.setattr(ledger, "_claim_key", lambda *args: True)
-    book(ada, "k", 100)
-    book(ada, "k", 100)
+    limit(acme, ada, 100)
+    with altered("billing_reserve", "<= LEAST(total", "<= 1 + LEAST(total"):
+        ask(factories.running(ada), 60)
+        ask(factories.running(ada), 41)
+    assert month(ada).reserved_micros == 101
+
+
+def test_without_the_key_a_receipt_counts_twice(ada: Agent) -> None:
+    with altered("billing_book", "IF NOT FOUND THEN", "IF FALSE THEN"):
+        book(ada, "k", 100)
+        book(ada, "k", 100)
     assert Spend.objects.filter(spent_micros=200).count() == 6
 
 
 def test_without_the_release_the_wall_closes(
     ada: Agent,
     known_price: None,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ledger.reservations, "settle", lambda **fields: reservations.Settled())
     run = factories.running(ada)
     ask(run, 40)
-    book(ada, ledger.run_key(run.id, 1), 25, run_id=run.id)
+    with altered("billing_book", "freed := grant_.open_micros", "freed := 0"):
+        book(ada, ledger.run_key(run.id, 1), 25, run_id=run.id)
     assert Spend.objects.filter(reserved_micros=40).exists()
 
 
@@ -62,26 +66,13 @@ def test_without_the_one_order_of_locks_writers_wait_for_each_other(
     acme: Company, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agents = [factories.agent(acme, f"Worker {number}") for number in range(2)]
-    projects = [factories.project(acme, f"P{number}") for number in range(2)]
-    for number in range(2):  # the rows exist
-        book(agents[number], f"first{number}", 1, project_id=projects[number].id)
-    flips = iter(range(10**6))
-
-    def shuffled(changes: Any) -> list[totals.Line]:
-        lines = sorted(changes, key=lambda line: line.place)
-        return lines[::-1] if next(flips) % 2 else lines
-
-    # One statement a line, so that the locks are taken one by one in this order.
-    real = totals.add
-
-    def one_by_one(company_id: Any, changes: Any, *, now: Any) -> list[Spend]:
-        return [s for line in shuffled(changes) for s in real(company_id, [line], now=now)]
-
-    monkeypatch.setattr(ledger.totals, "add", one_by_one)
+    project = factories.project(acme, "P")
     monkeypatch.setattr(ledger, "DEADLOCKS", 1)
-    results = at_once(
-        [lambda n=n: book(agents[n % 2], f"k{n}", 1, project_id=projects[0].id) for n in range(16)]
-    )
+    order = "ORDER BY line.scope_place, line.window_place, line.period_start, line.scope_id"
+    with altered("billing_book", order, "ORDER BY random()"):
+        results = at_once(
+            [lambda n=n: book(agents[n % 2], f"k{n}", 1, project_id=project.id) for n in range(400)]
+        )
     failed = [result for result in results if isinstance(result, Exception)]
     assert any("deadlock" in str(error) for error in failed)
 
