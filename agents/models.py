@@ -239,7 +239,10 @@ class Beacon(models.Model):
 
 class RunQuerySet(TenantQuerySet["HeartbeatRun"]):
     def live(self) -> Self:
-        return self.filter(status__in=HeartbeatRun.LIVE)
+        # Not `IN`: of two equalities each finds its own small index, of a list none is known to.
+        return self.filter(
+            Q(status=HeartbeatRun.Status.QUEUED) | Q(status=HeartbeatRun.Status.RUNNING)
+        )
 
 
 class HeartbeatRun(models.Model):
@@ -403,6 +406,14 @@ class HeartbeatRun(models.Model):
                 name="run_on_connection",
             ),
             models.Index(fields=["company", "created_at", "id"], name="run_by_company"),
+            # How it went in the last two weeks, by day or by agent, without reading the runs; a
+            # run is written here once, at its end.
+            models.Index(
+                fields=["company", "created_at"],
+                include=["agent", "status"],
+                condition=Q(status__in=["succeeded", "failed", "timed_out", "lost", "unknown"]),
+                name="run_record",
+            ),
             models.Index(fields=["agent", "created_at", "id"], name="run_by_agent"),
             models.Index(fields=["issue", "created_at", "id"], name="run_by_issue"),
             models.Index(

@@ -15,28 +15,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 import orjson
-from django.db.models import (
-    Case,
-    CharField,
-    Count,
-    F,
-    Func,
-    IntegerField,
-    OuterRef,
-    Q,
-    Subquery,
-    Sum,
-    Value,
-    When,
-    Window,
-)
-from django.db.models.functions import Coalesce, RowNumber
+from django.core.exceptions import EmptyResultSet
+from django.db.models import Case, CharField, Count, F, IntegerField, Q, Value, When
+from django.db.models.functions import Coalesce
 
-from agents.models import HeartbeatRun
 from companies.models import Company
-from issues import why
+from issues import lines
+from issues.lines import Record, Row
 from issues.models import Issue, IssueQuerySet, Priority
-from issues.why import Chip
 
 PAGE = 50
 COLUMN = 10  # cards of a board column before "show more"
@@ -50,6 +36,10 @@ SORTS = {
 }
 GROUPS = ("status", "assignee", "priority", "none")
 TEXT_LIMIT = 100
+_STATUS = "\x00"  # stands for one in a statement that is written once for several
+
+KEY = ("g", "s", "id")
+Keys = tuple[str, list[Any]]  # a statement that gives g, s and id, and its parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +99,6 @@ class Query:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What one line of an issue list shows. `cost_micros` None: nothing spent so far."""
-
-    id: uuid.UUID
-    identifier: str
-    title: str
-    status: str
-    priority: int
-    updated_at: datetime
-    assignee: str = ""
-    assignee_kind: str = "agent"
-    running: bool = False
-    cost_micros: int | None = None
-    chip: Chip | None = None  # why it is not running
-    children: tuple[int, int] | None = None  # done, all
-
-
 @dataclass(slots=True)
 class Group:
     """Rows under one heading."""
@@ -141,24 +113,6 @@ class Page:
     groups: list[Group]
     rows: list[Row]
     next: str  # the address of the next page, empty at the end
-
-
-FIELDS = (
-    "company_id",
-    "identifier",
-    "number",
-    "title",
-    "status",
-    "priority",
-    "updated_at",
-    "created_at",
-    "blocked_reason",
-    "assignee_agent__name",
-    "assignee_user__name",
-    "assignee_user__email",
-)
-# What says no more than the status beside it.
-PLAIN = frozenset({"backlog"})
 
 
 def matching(*, company_id: uuid.UUID, user_id: uuid.UUID, query: Query) -> IssueQuerySet:
@@ -187,111 +141,106 @@ def matching(*, company_id: uuid.UUID, user_id: uuid.UUID, query: Query) -> Issu
 
 def page(*, company: Company, user_id: uuid.UUID, query: Query, now: datetime) -> Page:
     """One page of the list, grouped and ordered as asked."""
-    column, ascending = SORTS[query.sort]
-    found = matching(company_id=company.id, user_id=user_id, query=query).annotate(
-        g=_group_key(query.group), s=F(column)
-    )
-    found = _after(found, query)
-    order = ("g", "s" if ascending else "-s", "-id")
-    records = list(slim(found).order_by(*order)[: PAGE + 1])
+    found = matching(company_id=company.id, user_id=user_id, query=query)
+    by_status = query.group == "status" and query.sort == "priority"
+    keys, values = _keys_by_status(found, query) if by_status else _keys(found, query)
+    way = "ASC" if SORTS[query.sort][1] else "DESC"
+    order = f"g, s {way}, id DESC"
+    records = lines.records(keys, values, order=order, limit=PAGE + 1) if keys else []
     more = len(records) > PAGE
-    records = records[:PAGE]
-    rows = rows_of(company=company, issues=records, now=now)
+    rows = lines.of(records[:PAGE], company=company, now=now)
     groups: list[Group] = []
     for row in rows:
         key, title = _heading(query.group, row)
         if not groups or groups[-1].key != key:
             groups.append(Group(key, title))
         groups[-1].rows.append(row)
-    last = _cursor(records[-1]) if more else ""
+    last = _cursor(records[PAGE - 1]) if more else ""
     return Page(groups, rows, query.address(after=last) if more else "")
+
+
+def _keys(found: IssueQuerySet, query: Query) -> Keys:
+    """The issues of a page, in any group and order."""
+    column, ascending = SORTS[query.sort]
+    found = _after(found.annotate(g=_group_key(query.group), s=F(column)), query)
+    order = ("g", "s" if ascending else "-s", "-id")
+    return _sql(found.order_by(*order).values(*KEY)[: PAGE + 1])
+
+
+def _keys_by_status(found: IssueQuerySet, query: Query) -> Keys:
+    """The issues of a page by status and priority, the usual order: of each status the first ones.
+
+    Each part is the beginning of an index (`issue_on_board`); to sort by the rank of a status
+    would read everything that is open.
+    """
+    wanted = {"open": OPEN, "all": ORDER}.get(query.status, (query.status,))
+    cursor = _decode(query)
+    ranks = [rank for rank, status in enumerate(ORDER) if status in wanted]
+    first = cursor[0] if cursor else -1
+    parts = [_ranked(_first(found), ORDER[rank], rank) for rank in ranks if rank > first]
+    if cursor and first in ranks:
+        _, s, last = cursor
+        rest = found.filter(priority__gte=s).exclude(priority=s, id__gte=last)
+        parts.append(_ranked(_first(rest), ORDER[first], first))
+    return _union(parts)
+
+
+def _first(found: IssueQuerySet, limit: int = PAGE + 1, *order: str) -> Keys:
+    """The first issues of one status, which `_ranked` fills in: six parts that are alike are
+    written once."""
+    part = found.filter(status=_STATUS).order_by(*(order or ("priority", "-id")))
+    return _sql(part.values("priority", "id")[:limit])
+
+
+def _ranked(part: Keys, status: str, rank: int) -> Keys:
+    statement, values = part
+    if not statement:
+        return part
+    values = [status if value == _STATUS else value for value in values]
+    # A number of ours and a statement that Django wrote: what a caller said is in the values.
+    return f"SELECT {rank} AS g, p.priority AS s, p.id FROM ({statement}) AS p", values  # noqa: S608
+
+
+def _union(parts: list[Keys]) -> Keys:
+    parts = [part for part in parts if part[0]]
+    return " UNION ALL ".join(part for part, _ in parts), [v for _, values in parts for v in values]
+
+
+def _sql(found: Any) -> Keys:
+    """The statement of a queryset, empty when it is known to find nothing."""
+    try:
+        statement, values = found.query.sql_with_params()
+    except EmptyResultSet:
+        return "", []
+    return statement, list(values)
 
 
 def board(
     *, company: Company, user_id: uuid.UUID, query: Query, now: datetime
 ) -> list[tuple[Group, int]]:
-    """Columns of at most ten cards, each with how many there are. One query for all columns."""
+    """Columns of at most ten cards, each with how many there are. Two queries for all columns.
+
+    The weightiest come first and of those the newest; what is done has no priority any more: the
+    latest first.
+    """
     found = matching(company_id=company.id, user_id=user_id, query=replace(query, status="all"))
-    # What is done has no priority any more: the latest first.
-    weight = Case(
-        When(status=Issue.Status.DONE, then=Value(0)),
-        default=F("priority"),
-        output_field=IntegerField(),
+    totals = dict(
+        found.filter(status__in=COLUMNS).order_by().values_list("status").annotate(n=Count("*"))
     )
-    ordered = [weight.asc(), F("updated_at").desc(), F("id").desc()]
-    cards = (
-        slim(found.filter(status__in=COLUMNS))
-        .annotate(
-            place=Window(RowNumber(), partition_by="status", order_by=ordered),
-            column_total=Window(Count("id"), partition_by="status"),
-        )
-        .filter(place__lte=COLUMN)
-        .order_by("place", "id")
+    first, latest = _first(found, COLUMN), _first(found, COLUMN, "-updated_at", "-id")
+    keys, values = _union(
+        [
+            _ranked(latest if status == Issue.Status.DONE else first, status, rank)
+            for rank, status in enumerate(COLUMNS)
+        ]
     )
-    records: list[Any] = list(cards)
-    totals = {record.status: record.column_total for record in records}
+    limit = COLUMN * len(COLUMNS)
+    records = lines.records(keys, values, order="s, id DESC", limit=limit) if keys else []
     groups = {status: Group(status, status) for status in COLUMNS}
-    for row in rows_of(company=company, issues=records, now=now):
+    for row in lines.of(records, company=company, now=now):
         groups[row.status].rows.append(row)
+    groups[Issue.Status.DONE].rows.sort(key=lambda row: (row.updated_at, row.id), reverse=True)
     return [(groups[status], totals.get(status, 0)) for status in COLUMNS]
-
-
-def slim(found: IssueQuerySet) -> IssueQuerySet:
-    """Only what a row shows: a description may be long. Sub-issues are counted on the way."""
-    children = Issue.objects.filter(parent_id=OuterRef("id")).order_by()
-    return (
-        found.select_related("assignee_agent", "assignee_user")
-        .only(*FIELDS)
-        .annotate(
-            children_all=_count(children),
-            children_done=_count(children.filter(status__in=Issue.CLOSED)),
-        )
-    )
-
-
-def _count(found: IssueQuerySet) -> Subquery:
-    counted = found.annotate(n=Func(Value(1), function="count")).values("n")
-    return Subquery(counted, output_field=IntegerField())
-
-
-def rows_of(*, company: Company, issues: list[Any], now: datetime) -> list[Row]:
-    """Rows with what lies outside the issue itself: cost, a live run, why it waits."""
-    for issue in issues:
-        issue.company = company
-    runs = {
-        issue: (cost, live)
-        for issue, cost, live in HeartbeatRun.objects.for_company(company.id)
-        .filter(issue_id__in=[issue.id for issue in issues])
-        .order_by()
-        .values_list("issue_id")
-        .annotate(
-            cost=Sum("cost_micros"),
-            live=Count("id", filter=Q(status=HeartbeatRun.Status.RUNNING)),
-        )
-    }
-    chips = why.reasons(issues, now=now)
-    rows = []
-    for issue in issues:
-        cost, live = runs.get(issue.id, (None, 0))
-        agent, person = issue.assignee_agent, issue.assignee_user
-        reasons = [] if live else [c for c in chips[issue.id] if c.code not in PLAIN]
-        rows.append(
-            Row(
-                id=issue.id,
-                identifier=issue.identifier,
-                title=issue.title,
-                status=issue.status,
-                priority=issue.priority,
-                updated_at=issue.updated_at,
-                assignee=str(agent or person or ""),
-                assignee_kind="agent" if agent else "user",
-                running=bool(live),
-                cost_micros=cost,
-                chip=reasons[0] if reasons else None,
-                children=(issue.children_done, issue.children_all),
-            )
-        )
-    return rows
 
 
 def _group_key(group: str) -> Any:
@@ -318,16 +267,25 @@ def _heading(group: str, row: Row) -> tuple[str, str]:
     return "", ""
 
 
-def _cursor(record: Any) -> str:
+def _cursor(record: Record) -> str:
     packed = orjson.dumps([record.g, record.s, str(record.id)])
     return base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
 
 def _after(found: IssueQuerySet, query: Query) -> IssueQuerySet:
-    """What comes after the row the cursor names; a broken cursor is the first page."""
-    if not query.after:
+    """What comes after the row the cursor names."""
+    cursor = _decode(query)
+    if cursor is None:
         return found
-    ascending = SORTS[query.sort][1]
+    g, s, last = cursor
+    beyond = Q(g=g, s__gt=s) if SORTS[query.sort][1] else Q(g=g, s__lt=s)
+    return found.filter(Q(g__gt=g) | beyond | Q(g=g, s=s, id__lt=last))
+
+
+def _decode(query: Query) -> tuple[Any, Any, uuid.UUID] | None:
+    """Group, sort value and id of the last row seen; None for a broken cursor: the first page."""
+    if not query.after:
+        return None
     try:
         padded = query.after + "=" * (-len(query.after) % 4)
         g, s, key = orjson.loads(base64.urlsafe_b64decode(padded))
@@ -335,14 +293,13 @@ def _after(found: IssueQuerySet, query: Query) -> IssueQuerySet:
         if query.sort != "priority":
             s = datetime.fromisoformat(s)
     except (ValueError, TypeError, AttributeError):
-        return found
+        return None
     group_type = str if query.group == "assignee" else int
     if type(g) is not group_type or type(s) not in (int, datetime):
-        return found
+        return None
     if isinstance(s, datetime) and s.tzinfo is None:
-        return found
-    beyond = Q(g=g, s__gt=s) if ascending else Q(g=g, s__lt=s)
-    return found.filter(Q(g__gt=g) | beyond | Q(g=g, s=s, id__lt=last))
+        return None
+    return g, s, last
 
 
 def _uuid(text: str) -> uuid.UUID | None:

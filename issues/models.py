@@ -125,7 +125,13 @@ class Issue(models.Model):
             ),
         ]
         indexes = [
-            models.Index(fields=["company", "status", "priority", "id"], name="issue_by_status"),
+            # The order of the list and of a column of the board: what is counted or shown is read
+            # from here, without the rows.
+            models.Index(
+                fields=["company", "status", "priority", "-id"],
+                condition=Q(archived_at__isnull=True),
+                name="issue_on_board",
+            ),
             models.Index(fields=["company", "updated_at", "id"], name="issue_by_update"),
             models.Index(fields=["company", "created_at", "id"], name="issue_by_creation"),
             models.Index(

@@ -1,18 +1,16 @@
 """Why is nobody working on this issue? The answer in chips, for a whole list at once.
 
-Five queries whatever the number of issues. Each chip has a code for programs and tests, a text for
-people and, where one thing can be done about it, an action (what a page offers).
+Four queries whatever the number of issues (`facts.py`). Each chip has a code for programs and
+tests, a text for people and, where one thing can be done about it, an action (what a page offers).
 """
 
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q
 from django.utils import timezone
 
 from agents import outcomes
@@ -20,7 +18,8 @@ from agents.adapters.base import Code
 from agents.connection_models import ProviderConnection
 from agents.models import Agent, HeartbeatRun, Hold
 from companies.models import Company
-from issues.models import Blocker, Interaction, Issue
+from issues.facts import Assignee, Facts, Waiting
+from issues.models import Issue
 
 S = Issue.Status
 Run = HeartbeatRun.Status
@@ -49,85 +48,38 @@ class Chip:
     ref: uuid.UUID | None = None
 
 
-def reasons(issues: Sequence[Issue], *, now: datetime | None = None) -> dict[uuid.UUID, list[Chip]]:
+def reasons(
+    issues: Sequence[Waiting], *, company: Company, now: datetime | None = None
+) -> dict[uuid.UUID, list[Chip]]:
     """Chips by issue id, the weightiest first; empty for what is closed, running or nobody's
-    concern. The issues are of one company."""
+    concern. The issues are of `company`."""
     now = now or timezone.now()
     open_ones = [issue for issue in issues if issue.status not in Issue.CLOSED]
     chips: dict[uuid.UUID, list[Chip]] = {issue.id: [] for issue in issues}
     if not open_ones:
         return chips
-    facts = _Facts(open_ones)
+    facts = Facts(company.id, open_ones)
     for issue in open_ones:
-        chips[issue.id] = _chips(issue, facts, now)
+        chips[issue.id] = _chips(issue, company, facts, now)
     return chips
 
 
 def not_running(issue: Issue, *, now: datetime | None = None) -> list[Chip]:
     """The chips of one issue."""
-    return reasons([issue], now=now)[issue.id]
+    return reasons([issue], company=issue.company, now=now)[issue.id]
 
 
 def chips(
     *, company_id: uuid.UUID, issue_ids: Sequence[uuid.UUID], now: datetime | None = None
 ) -> dict[uuid.UUID, tuple[str, str]]:
     """The weightiest reason of each issue as (code, text), for lists; absent when there is none."""
+    company = Company.objects.get(pk=company_id)
     issues = list(Issue.objects.for_company(company_id).filter(id__in=issue_ids))
-    found = reasons(issues, now=now)
+    found = reasons(issues, company=company, now=now)
     return {key: (given[0].code, given[0].text) for key, given in found.items() if given}
 
 
-class _Facts:
-    """What a whole list needs, each in one query."""
-
-    def __init__(self, issues: Sequence[Issue]) -> None:
-        ids = [issue.id for issue in issues]
-        agent_ids = {issue.assignee_agent_id for issue in issues if issue.assignee_agent_id}
-        self.company = issues[0].company
-        self.agents = {
-            agent.id: agent
-            for agent in Agent.objects.filter(id__in=agent_ids)
-            .select_related("connection")
-            .prefetch_related("holds")
-        }
-        self.blockers: dict[uuid.UUID, list[Issue]] = defaultdict(list)
-        for row in (
-            Blocker.objects.filter(issue_id__in=ids)
-            .exclude(blocking__status__in=Issue.CLOSED)
-            .select_related("blocking")
-            .order_by("blocking__number", "id")
-        ):
-            self.blockers[row.issue_id].append(row.blocking)
-        self.questions = {
-            row.issue_id: row
-            for row in Interaction.objects.filter(
-                issue_id__in=ids, status=Interaction.Status.PENDING
-            ).order_by("-created_at", "-id")
-        }
-        self.queued: dict[uuid.UUID, HeartbeatRun] = {}
-        self.running: set[uuid.UUID] = set()
-        self.at_work: dict[uuid.UUID, list[HeartbeatRun]] = defaultdict(list)
-        self._runs(ids, agent_ids)
-
-    def _runs(self, ids: list[uuid.UUID], agent_ids: set[uuid.UUID]) -> None:
-        """Live runs of these issues, and what their agents are busy with."""
-        live = (
-            HeartbeatRun.objects.live()
-            .filter(Q(issue_id__in=ids) | Q(agent_id__in=agent_ids, status=Run.RUNNING))
-            .select_related("issue")
-            .order_by("created_at", "id")
-        )
-        wanted = set(ids)
-        for run in live:
-            if run.status == Run.RUNNING:
-                self.at_work[run.agent_id].append(run)
-                if run.issue_id in wanted:
-                    self.running.add(run.issue_id)
-            elif run.issue_id in wanted:
-                self.queued.setdefault(run.issue_id, run)
-
-
-def _chips(issue: Issue, facts: _Facts, now: datetime) -> list[Chip]:
+def _chips(issue: Waiting, company: Company, facts: Facts, now: datetime) -> list[Chip]:
     if issue.id in facts.running:
         return []
     chips = [*_waiting_for_people(issue, facts), *_blocked(issue, facts)]
@@ -138,40 +90,38 @@ def _chips(issue: Issue, facts: _Facts, now: datetime) -> list[Chip]:
     agent = facts.agents.get(issue.assignee_agent_id) if issue.assignee_agent_id else None
     if agent is None:
         return chips
-    chips += _agent(agent, facts)
+    chips += _agent(agent, company)
     if issue.status in (S.TODO, S.IN_PROGRESS) or issue.id in facts.queued:
         chips += _queue(issue, agent, facts, now, stuck=bool(chips))
     return chips
 
 
-def _waiting_for_people(issue: Issue, facts: _Facts) -> list[Chip]:
-    asked = facts.questions.get(issue.id)
-    if asked is not None:
-        return [
-            Chip("waiting_for_you", "Waits for your answer", "answer", asked.created_at, asked.id)
-        ]
+def _waiting_for_people(issue: Waiting, facts: Facts) -> list[Chip]:
+    if issue.id in facts.questions:
+        asked_id, asked_at = facts.questions[issue.id]
+        return [Chip("waiting_for_you", "Waits for your answer", "answer", asked_at, asked_id)]
     if issue.status == S.IN_REVIEW:
         return [Chip("in_review", "Waits for your review", "review", issue.updated_at)]
     return []
 
 
-def _blocked(issue: Issue, facts: _Facts) -> list[Chip]:
+def _blocked(issue: Waiting, facts: Facts) -> list[Chip]:
     blocking = facts.blockers.get(issue.id, [])
     if blocking:
-        names = ", ".join(one.identifier for one in blocking[:3])
+        names = ", ".join(identifier for _, identifier in blocking[:3])
         more = f" and {len(blocking) - 3} more" if len(blocking) > 3 else ""
-        return [Chip("blocked_by", f"Blocked by {names}{more}", "open_issue", ref=blocking[0].id)]
+        return [Chip("blocked_by", f"Blocked by {names}{more}", "open_issue", ref=blocking[0][0])]
     if issue.status == S.BLOCKED:
         return [Chip("blocked", issue.blocked_reason or "Blocked")]
     return []
 
 
-def _agent(agent: Agent, facts: _Facts) -> list[Chip]:
+def _agent(agent: Assignee, company: Company) -> list[Chip]:
     chips = []
-    if facts.company.status != Company.Status.ACTIVE:
+    if company.status != Company.Status.ACTIVE:
         chips.append(
-            Chip("company_paused", f"{facts.company.name} is {facts.company.status}",
-                 "resume_company", ref=facts.company.id)
+            Chip("company_paused", f"{company.name} is {company.status}",
+                 "resume_company", ref=company.id)
         )  # fmt: skip
     if agent.status == Agent.Status.TERMINATED:
         chips.append(
@@ -181,14 +131,14 @@ def _agent(agent: Agent, facts: _Facts) -> list[Chip]:
         chips.append(
             Chip("agent_pending", f"{agent.name} waits for approval", "open_agent", ref=agent.id)
         )
-    for hold in agent.holds.all():
-        budget = hold.reason in BUDGETS
+    for reason, since in agent.holds:
+        budget = reason in BUDGETS
         chips.append(
             Chip(
                 "budget_hold" if budget else "agent_paused",
-                f"{agent.name} {HOLDS[Hold.Reason(hold.reason)]}",
+                f"{agent.name} {HOLDS[Hold.Reason(reason)]}",
                 "raise_budget" if budget else "resume",
-                hold.created_at,
+                since,
                 agent.id,
             )
         )
@@ -201,7 +151,9 @@ def _agent(agent: Agent, facts: _Facts) -> list[Chip]:
     return chips
 
 
-def _queue(issue: Issue, agent: Agent, facts: _Facts, now: datetime, *, stuck: bool) -> list[Chip]:
+def _queue(
+    issue: Waiting, agent: Assignee, facts: Facts, now: datetime, *, stuck: bool
+) -> list[Chip]:
     run = facts.queued.get(issue.id)
     if run is None:
         if stuck:
@@ -215,24 +167,23 @@ def _queue(issue: Issue, agent: Agent, facts: _Facts, now: datetime, *, stuck: b
         return [provider]
     at_work = facts.at_work.get(agent.id, [])
     if at_work and len(at_work) >= agent.max_concurrent_runs:
-        first = at_work[0].issue
-        what = first.identifier if first else "its regular round"
+        what = at_work[0].identifier or "its regular round"
         return [Chip("cap_full", f"{agent.name} is busy with {what}", at=run.created_at)]
     return [Chip("queued", "Queued", at=run.created_at, ref=run.id)]
 
 
-def _provider(agent: Agent) -> Chip | None:
+def _provider(agent: Assignee) -> Chip | None:
     """Its connection keeps the run waiting: switched off, spent, in trouble."""
-    row = agent.connection
+    row = agent.provider
     if row is None:
         return None
     if row.disabled_at is not None:
         text, at = f"{row.name} is switched off", row.disabled_at
-        return Chip("provider_off", text, "open_connections", at, row.pk)
+        return Chip("provider_off", text, "open_connections", at, row.id)
     if row.breaker == ProviderConnection.Breaker.CLOSED:
         return None
     if row.open_code == Code.QUOTA_EXHAUSTED:
         text = f"{row.name}'s quota is used up"
-        return Chip("provider_quota", text, "open_connections", row.open_until, row.pk)
+        return Chip("provider_quota", text, "open_connections", row.open_until, row.id)
     text = f"{row.name} has trouble: {outcomes.of(row.open_code).title.lower()}"
-    return Chip("provider_open", text, "open_connections", row.open_until, row.pk)
+    return Chip("provider_open", text, "open_connections", row.open_until, row.id)

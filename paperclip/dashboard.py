@@ -11,13 +11,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection
-from django.db.models import Count, Q
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import TruncDate
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 
 from agents import directory
-from agents.models import Agent, HeartbeatRun
+from agents.models import Agent, HeartbeatRun, Hold
 from agents.views import rows as run_rows
 from billing import reports
 from billing.views import costs
@@ -25,8 +25,8 @@ from companies import charts, history
 from companies.models import Company, Membership, User
 from companies.views import activity as activity_page
 from companies.views.door import PageRequest, page
-from issues import desk, inbox, listing, questions
-from issues.models import Issue
+from issues import desk, inbox, lines, questions
+from issues.models import Issue, IssueQuerySet
 from issues.views import rows as issue_rows
 
 Run = HeartbeatRun.Status
@@ -52,11 +52,18 @@ SELECT (SELECT count(*) FROM issues_interaction q
        (SELECT count(*) FROM issues_approval a
          WHERE company_id = %(company)s AND status = 'pending'
            AND NOT {_aside("a.id", "a.updated_at")}),
-       (SELECT count(*) FROM issues_issue i
+       (SELECT count(*) FROM issues_issue
+         WHERE company_id = %(company)s AND status = 'in_review' AND archived_at IS NULL)
+       -- All from an index, less the few that do not count.
+     - (SELECT count(*) FROM issues_issue i
          WHERE company_id = %(company)s AND status = 'in_review' AND archived_at IS NULL
-           AND NOT EXISTS (SELECT 1 FROM issues_interaction
-                            WHERE issue_id = i.id AND status = 'pending')
-           AND NOT {_aside("i.id", "i.updated_at")}),
+           AND id IN (SELECT issue_id FROM issues_interaction
+                       WHERE company_id = %(company)s AND status = 'pending'
+                       UNION ALL SELECT ref FROM issues_inboxmark
+                       WHERE company_id = %(company)s AND user_id = %(user)s)
+           AND (EXISTS (SELECT 1 FROM issues_interaction
+                         WHERE issue_id = i.id AND status = 'pending')
+                OR {_aside("i.id", "i.updated_at")})),
        (SELECT count(*) FROM agents_agent a CROSS JOIN LATERAL
                (SELECT id, coalesce(finished_at, created_at) AS at FROM agents_heartbeatrun r
                  WHERE r.agent_id = a.id AND r.status IN ('failed', 'timed_out', 'unknown')
@@ -210,19 +217,25 @@ def _stuck_count(company: Company) -> int:
     return _stuck(company).count()
 
 
-def _stuck(company: Company) -> Any:
-    queued = Q(runs__status__in=HeartbeatRun.LIVE)
-    held = Q(assignee_agent__holds__isnull=False) | ~Q(assignee_agent__error_code="")
+def _stuck(company: Company) -> IssueQuerySet:
+    here = company.id
+    of_this = HeartbeatRun.objects.for_company(here).filter(issue_id=OuterRef("id"))
+    # Two small sets instead of joins over all issues: who is held or failing, what is queued.
+    held = Hold.objects.for_company(here).values("agent_id")
+    failing = Agent.objects.for_company(here).exclude(error_code="").values("id")
+    stands = (
+        Q(assignee_agent__in=held)
+        | Q(assignee_agent__in=failing)
+        | ~Exists(of_this.filter(status=Run.QUEUED))
+    )
     waiting = Q(status__in=[Issue.Status.TODO, Issue.Status.IN_PROGRESS])
     return (
-        Issue.objects.for_company(company.id)
+        Issue.objects.for_company(here)
         .listed()
         .filter(
-            Q(status=Issue.Status.BLOCKED)
-            | (waiting & Q(assignee_agent__isnull=False) & (held | ~queued))
+            Q(status=Issue.Status.BLOCKED) | (waiting & Q(assignee_agent__isnull=False) & stands)
         )
-        .exclude(runs__status=Run.RUNNING)
-        .distinct()
+        .exclude(Exists(of_this.filter(status=Run.RUNNING)))
     )
 
 
@@ -243,12 +256,9 @@ def _needs(request: PageRequest) -> dict[str, Any]:
 
 
 def _waiting(request: PageRequest) -> dict[str, Any]:
-    found = _stuck(request.company)
-    ids = list(found.order_by("priority", "-id").values_list("id", "priority")[: SHOWN + 1])
-    issues = listing.slim(
-        Issue.objects.for_company(request.company.id).filter(id__in=[key for key, _ in ids[:SHOWN]])
-    ).order_by("priority", "-id")
-    rows = listing.rows_of(company=request.company, issues=list(issues), now=request.now)
+    found = _stuck(request.company).order_by("priority", "-id")
+    ids = list(found.values_list("id", flat=True)[: SHOWN + 1])
+    rows = lines.by_id(ids[:SHOWN], company=request.company, now=request.now)
     return {
         "lines": issue_rows.lines(rows, base=request.base, now=request.now),
         "any": bool(rows),
@@ -285,14 +295,11 @@ def throughput(company: Company, now: datetime) -> list[tuple[str, int, int]]:
     counted = {
         day: (ok, bad)
         for day, ok, bad in HeartbeatRun.objects.for_company(company.id)
-        .filter(created_at__gte=since)
+        .filter(created_at__gte=since, status__in=directory.ENDED)
         .annotate(day=TruncDate("created_at", tzinfo=UTC))
         .order_by()
         .values_list("day")
-        .annotate(
-            ok=Count("id", filter=Q(status=Run.SUCCEEDED)),
-            bad=Count("id", filter=Q(status__in=directory.BAD)),
-        )
+        .annotate(**directory.RECORD)
     }
     days = (first + timedelta(days=n) for n in range(DAYS))
     return [(f"{day:%-d %b}", *counted.get(day, (0, 0))) for day in days]
