@@ -6,7 +6,6 @@ PAPERCLIP_PROFILE=production expects TLS in front and lets adapters call the pub
 
 import os
 import secrets
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,9 +13,9 @@ from urllib.parse import urlsplit
 from csp.constants import NONE, SELF
 from environs import Env, EnvError
 from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from paperclip import postgres
+from paperclip import logs, postgres
 
 env = Env()
 
@@ -150,7 +149,26 @@ PG_DIR = DATA_DIR / "pg"
 DATABASE_URL = env.str("DATABASE_URL", "")
 # Where LISTEN and session locks go when a pooler stands between; the same server otherwise.
 DATABASE_DIRECT_URL = env.str("DATABASE_DIRECT_URL", "") or DATABASE_URL
-DIRECT_DSN = DATABASE_DIRECT_URL or postgres.dsn(PG_DIR, "paperclip")
+# A peer that is gone without a word is given up after seconds, not after the hours that systems
+# take by default. Unix sockets know none of this.
+_NETWORK = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+
+
+def _direct_dsn(url: str) -> str:
+    try:
+        return make_conninfo("", **{**_NETWORK, **conninfo_to_dict(url)})
+    except ProgrammingError:
+        raise EnvError("DATABASE_DIRECT_URL is not the address of a PostgreSQL database.") from None
+
+
+DIRECT_DSN = (
+    _direct_dsn(DATABASE_DIRECT_URL) if DATABASE_DIRECT_URL else postgres.dsn(PG_DIR, "paperclip")
+)
 
 
 def _database(url: str, pg_dir: Path) -> dict[str, Any]:
@@ -164,18 +182,22 @@ def _database(url: str, pg_dir: Path) -> dict[str, Any]:
             raise EnvError("DATABASE_URL is not the address of a PostgreSQL database.") from None
     web_timeout = env.int("PAPERCLIP_STATEMENT_TIMEOUT_SECONDS", 0)
     # A pooler refuses connections that bring settings of their own.
-    if web_timeout and not pooled:
-        given = options.get("options") or ""
-        timeouts = (
-            f"-c statement_timeout={web_timeout}s"
-            f" -c lock_timeout={web_timeout}s"
-            f" -c idle_in_transaction_session_timeout={2 * web_timeout}s"
-        )
-        options["options"] = f"{given} {timeouts}".strip()
+    if (url or web_timeout) and not pooled:
+        # Nothing here waits for anybody within a transaction; the embedded server does the same.
+        timeouts = "-c idle_in_transaction_session_timeout=10s"
+        if web_timeout:
+            timeouts += f" -c statement_timeout={web_timeout}s -c lock_timeout={web_timeout}s"
+        options["options"] = f"{options.get('options') or ''} {timeouts}".strip()
     options.setdefault("application_name", env.str("PAPERCLIP_PROCESS", "paperclip"))
     options.setdefault("connect_timeout", 5)
+    # A statement that comes again is parsed and planned once a connection. Behind a pooler the next
+    # statement may go to another session, which has not prepared it.
+    options["server_side_binding"] = True
+    options["prepare_threshold"] = None if pooled else 3
+    if url:
+        options = {**_NETWORK, **options}
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "paperclip.database",
         "NAME": options.pop("dbname", None) or "paperclip",
         "USER": options.pop("user", None) or ("" if url else postgres.USER),
         "PASSWORD": options.pop("password", None) or "",
@@ -276,6 +298,8 @@ ALLOWED_HOSTS: list[str] = env.list(
     [_base.hostname or "localhost"]
     + ([] if PRODUCTION else ["localhost", "127.0.0.1", "[::1]", *([HOST] if HOST else [])]),
 )
+# Networks of the proxies in front. What they say of a caller's address is believed, nobody else.
+TRUSTED_PROXIES: list[str] = env.list("PAPERCLIP_TRUSTED_PROXIES", [])
 CSRF_TRUSTED_ORIGINS = [f"{_base.scheme}://{_base.netloc}"]
 
 # Two instances on one machine share a host name, and cookies know no ports.
@@ -343,19 +367,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 DATA_UPLOAD_MAX_MEMORY_SIZE = 10 * 1024 * 1024
 EMAIL_BACKEND = env.str("EMAIL_BACKEND", "django.core.mail.backends.console.EmailBackend")
 
-LOGGING: dict[str, Any] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(levelname)s %(name)s: %(message)s"}},
-    "handlers": {
-        "stderr": {"class": "logging.StreamHandler", "stream": sys.stderr, "formatter": "line"}
-    },
-    "root": {"handlers": ["stderr"], "level": env.str("PAPERCLIP_LOG_LEVEL", "WARNING")},
-    "loggers": {
-        "django.request": {"level": "ERROR"},
-        # Anybody on the network can send a wrong host name, as often as they like.
-        "django.security.DisallowedHost": {"level": "CRITICAL"},
-        "django-q": {"level": "WARNING"},
-        "httpx": {"level": "WARNING"},
-    },
-}
+LOG_FORMAT = env.str("PAPERCLIP_LOG_FORMAT", "text")
+if LOG_FORMAT not in ("text", "json"):
+    raise EnvError("PAPERCLIP_LOG_FORMAT is text or json.")
+LOGGING = logs.config(log_format=LOG_FORMAT, level=env.str("PAPERCLIP_LOG_LEVEL", "WARNING"))
