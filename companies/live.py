@@ -53,6 +53,13 @@ def publish(company_id: uuid.UUID, topic: str, entity_id: uuid.UUID | None = Non
     transaction.on_commit(lambda: _sender().put_live(notice))
 
 
+def publish_all(notices: Iterable[tuple[uuid.UUID, str, uuid.UUID | None]]) -> None:
+    """Like `publish` for many (company, topic, entity) at once."""
+    ready = [(str(c), topic, str(entity) if entity else None) for c, topic, entity in notices]
+    if ready:
+        transaction.on_commit(lambda: _sender().put_live(*ready))
+
+
 def encode(notices: Iterable[Notice]) -> list[str]:
     """Pack notices into as few payloads as the size limit allows."""
     payloads: list[str] = []
@@ -97,9 +104,9 @@ class Sender:
             self._plain[channel, payload] = None
             self._start()
 
-    def put_live(self, notice: Notice) -> None:
+    def put_live(self, *notices: Notice) -> None:
         with self._ready:
-            self._live[notice] = None
+            self._live.update(dict.fromkeys(notices))
             self._start()
 
     def flush(self, timeout_seconds: float = 5.0) -> bool:

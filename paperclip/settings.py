@@ -48,6 +48,9 @@ WATCHDOG_SECONDS = env.float("PAPERCLIP_WATCHDOG_SECONDS", 180.0)
 METER_SECONDS = env.float("PAPERCLIP_METER_SECONDS", 5.0)
 # Who may read /metrics: its bearer, or without one whoever is on the machine.
 METRICS_TOKEN = env.str("PAPERCLIP_METRICS_TOKEN", "")
+# Runs of one agent program (claude_local and its like) that an instance carries at the same time:
+# each is a tree of processes with hundreds of megabytes.
+CLI_RUNS = env.int("PAPERCLIP_CLI_RUNS", 2)
 GRACE_SECONDS = env.float("PAPERCLIP_GRACE", 5.0)
 # Calls of the API a minute, by one person and by one agent or run; 0: as many as they like.
 API_CALLS_A_MINUTE = env.int("PAPERCLIP_API_CALLS_A_MINUTE", 60_000)

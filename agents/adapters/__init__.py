@@ -16,6 +16,7 @@ from agents.adapters import aliases, outbound
 from agents.adapters.anthropic import Anthropic
 from agents.adapters.base import Adapter
 from agents.adapters.claude_local import ClaudeLocal
+from agents.adapters.cli import CliAdapter
 from agents.adapters.codex_local import CodexLocal
 from agents.adapters.demo import Demo
 from agents.adapters.gemini_local import GeminiLocal
@@ -68,6 +69,11 @@ def get(type_: str) -> Adapter:
 def all() -> list[Adapter]:
     """Every adapter, in the order in which people should see them."""
     return list(_ADAPTERS.values())
+
+
+def programs() -> list[str]:
+    """The types that start an agent program on this machine."""
+    return [kind for kind, adapter in _ADAPTERS.items() if isinstance(adapter, CliAdapter)]
 
 
 def resolve(type_: str, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

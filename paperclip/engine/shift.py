@@ -278,6 +278,7 @@ class Shift:
                 worker_id=self.worker_id,
                 limit=min(free, CLAIM_BATCH),
                 place=self._place,
+                most_of_kind=dict.fromkeys(adapters.programs(), settings.CLI_RUNS),
             )
             self._place = batch.place
             for claimed in batch:

@@ -226,3 +226,27 @@ def test_everybody_has_a_turn_however_many_wait(worker, acme):
         claimed |= {run.run_id for run in batch}
         place = batch.place
     assert claimed == wanted
+
+
+def test_every_company_has_its_turn_however_much_another_has_queued(worker, acme, globex):
+    """The look goes round: what is full of work in front does not keep it there."""
+    for company in (acme, globex):
+        for _ in range(3):
+            queue(factories.agent(company, max_concurrent_runs=20), 10)
+    place, seen = runs.START, set()
+    for _ in range(3):
+        batch = runs.claim(worker_id=worker, limit=2, place=place, window=2)
+        place = batch.place
+        seen |= {claimed.company_id for claimed in batch}
+    assert seen == {acme.pk, globex.pk}
+
+
+def test_an_instance_carries_few_runs_of_a_heavy_kind(worker, acme):
+    heavy = factories.agent(acme, max_concurrent_runs=9, adapter_type="claude_local")
+    queue(heavy, 4)
+    queue(factories.agent(acme, max_concurrent_runs=9), 4)
+    batch = runs.claim(worker_id=worker, limit=20, most_of_kind={"claude_local": 2})
+    assert sorted(claimed.adapter_type for claimed in batch) == ["claude_local"] * 2 + ["demo"] * 4
+    assert not runs.claim(worker_id=worker, limit=20, most_of_kind={"claude_local": 2})
+    elsewhere = workers.register(instance="there", slot=0, pid=1, capacity=250)
+    assert len(runs.claim(worker_id=elsewhere, limit=20, most_of_kind={"claude_local": 2})) == 2

@@ -10,9 +10,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import connection, connections, transaction
 
-from agents import roster, runs, workers
+from agents import claims, roster, runs, workers
 from agents.models import Agent, HeartbeatRun
 from companies.activity import SYSTEM
 from companies.errors import Conflict
@@ -23,8 +23,8 @@ from tests.races.threads import many, together
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def worker() -> uuid.UUID:
-    return workers.register(instance="here", slot=0, pid=1, capacity=100)
+def worker(instance: str = "here") -> uuid.UUID:
+    return workers.register(instance=instance, slot=0, pid=1, capacity=100)
 
 
 def queue(agent: Agent, count: int) -> None:
@@ -87,7 +87,7 @@ def test_every_run_is_claimed_once_and_no_cap_is_ever_exceeded(acme, globex):
     sampler = Sampler()
     sampler.start()
     taken: list[list[uuid.UUID]] = [[] for _ in range(6)]
-    many(6, lambda n: drain(worker(), taken[n], limit=1 + n))
+    many(6, lambda n: drain(worker(f"host {n % 3}"), taken[n], limit=1 + n))
     sampler.over.set()
     sampler.join()
     everything = [run for part in taken for run in part]
@@ -132,7 +132,7 @@ def test_claimers_at_the_same_moment_share_the_last_free_place(acme):
         agents = [factories.agent(acme) for _ in range(4)]
         for agent in agents:
             queue(agent, 1)
-        ids = [worker() for _ in range(5)]
+        ids = [worker(f"host {n % 3}") for n in range(5)]
         batches = many(5, lambda n, ids=ids: runs.claim(worker_id=ids[n], limit=10))
         assert sum(map(len, batches)) <= 1
         HeartbeatRun.objects.all().delete()
@@ -142,7 +142,7 @@ def test_two_agents_called_to_one_issue_never_run_at_once(acme, issue):
     for _ in range(15):
         for agent in [factories.agent(acme) for _ in range(3)]:
             factories.run(agent, issue, reason="issue_comment_mentioned")
-        ids = [worker() for _ in range(4)]
+        ids = [worker(f"host {n % 3}") for n in range(4)]
         batches = many(4, lambda n, ids=ids: runs.claim(worker_id=ids[n], limit=10))
         assert sum(map(len, batches)) == 1
         HeartbeatRun.objects.all().delete()
@@ -212,8 +212,6 @@ def test_letting_an_agent_go_in_the_middle_of_everything_deadlocks_nobody(acme):
 
 def test_a_claim_does_not_wait_for_a_busy_row(acme, ada, bo):
     """Somebody holds an agent's row: its work waits, the others' does not."""
-    from django.db import transaction
-
     queue(ada, 1)
     queue(bo, 1)
     worker_id = worker()
@@ -234,3 +232,56 @@ def test_a_claim_does_not_wait_for_a_busy_row(acme, ada, bo):
 
     _, claimed = together(hold, claim)
     assert claimed == [bo.pk]
+
+
+def test_an_instance_never_has_more_of_a_kind_than_it_can_bear(acme, globex):
+    """Two instances, two claimers in each, one kind that is heavy: two at once an instance."""
+    for company in (acme, globex):
+        Company.objects.filter(pk=company.pk).update(max_concurrent_agents=50)
+        for _ in range(6):
+            queue(factories.agent(company, max_concurrent_runs=3, adapter_type="process"), 2)
+    light = factories.agent(acme, max_concurrent_runs=9)
+    queue(light, 5)
+    ids = [worker(f"host {n % 2}") for n in range(4)]
+    most = {"process": 2}
+    for _ in range(3):
+        many(
+            4,
+            lambda n: [runs.claim(worker_id=ids[n], limit=10, most_of_kind=most) for _ in range(3)],
+        )
+        running = HeartbeatRun.objects.filter(status="running").select_related("worker")
+        heavy = Counter(r.worker.instance for r in running if r.adapter_type == "process")
+        assert heavy == {"host 0": 2, "host 1": 2}
+        for run in running:
+            runs.finish(run_id=run.pk, epoch=run.epoch, status="succeeded")
+    assert HeartbeatRun.objects.filter(agent=light, status="succeeded").count() == 5
+
+
+def test_a_claimer_that_stands_still_stops_its_own_instance_only(acme, ada, monkeypatch):
+    """It holds the turn of its instance: a colleague goes away empty and is told to come again,
+    another instance works on."""
+    monkeypatch.setattr(claims, "PATIENCE_SECONDS", 0.2)
+    queue(ada, 1)
+    here, colleague, there = worker(), worker(), worker("there")
+    holding, done = threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute(claims.gate.TURN.format(patience_ms=0, worker_id=here))
+            holding.set()
+            done.wait(20)
+
+    def work() -> tuple[runs.Batch, runs.Batch]:
+        holding.wait(20)
+        try:
+            return (
+                runs.claim(worker_id=colleague, limit=10),
+                runs.claim(worker_id=there, limit=10),
+            )
+        finally:
+            done.set()
+
+    _, (refused, batch) = together(stand_still, work)
+    assert (len(refused), refused.more) == (0, True)
+    assert [claimed.agent_id for claimed in batch] == [ada.pk]
