@@ -217,6 +217,13 @@ def _database(url: str, pg_dir: Path) -> dict[str, Any]:
 
 
 DATABASES = {"default": _database(DATABASE_URL, PG_DIR)}
+# A streaming replica that reports and dashboards read from: `billing/replica.py`.
+DATABASE_REPLICA_URL = env.str("DATABASE_REPLICA_URL", "")
+if DATABASE_REPLICA_URL:
+    DATABASES["replica"] = _database(DATABASE_REPLICA_URL, PG_DIR) | {"TEST": {"MIRROR": "default"}}
+    DATABASES["replica"]["OPTIONS"]["connect_timeout"] = 2  # the primary can do it as well
+    DATABASE_ROUTERS = ["billing.replica.Router"]
+    MIDDLEWARE.append("billing.replica.middleware")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Background work ------------------------------------------------------------------------------
