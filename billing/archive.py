@@ -23,8 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from django.db import OperationalError, connection, transaction
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
 
+from billing import durable
 from billing.ledger import OLDEST
 from billing.models import ArchivedPartition
 from companies import partitions
@@ -40,8 +43,6 @@ SUMS = {
 }
 # A month may still get late receipts, and idempotency keys, for so long after its end.
 REST = OLDEST + timedelta(days=5)
-LOCK_MILLISECONDS = 80  # how long writers may wait for a detach that waits itself
-LOCK_ATTEMPTS = 200
 
 
 class ArchiveError(Exception):
@@ -94,6 +95,26 @@ def archive(*, table: str, month: date, folder: Path, now: datetime) -> Archived
     return entry
 
 
+def folder() -> Path:
+    """Where the files of this instance lie."""
+    return Path(settings.DATA_DIR) / "archive"
+
+
+def take_due(keep_months: int) -> None:
+    """Everything that is due, by a worker; what somebody else is at is left to them."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(hashtextextended('archive', 0))")
+        if cursor.fetchone() != (True,):
+            return
+    try:
+        now = timezone.now()
+        for table, month in due(keep_months=keep_months, now=now):
+            archive(table=table, month=month, folder=folder(), now=now)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(hashtextextended('archive', 0))")
+
+
 def restore(*, table: str, month: date, folder: Path, now: datetime) -> ArchivedPartition:
     """Bring an archived month back: verified, loaded, verified again, attached.
 
@@ -107,25 +128,26 @@ def restore(*, table: str, month: date, folder: Path, now: datetime) -> Archived
     _verify(entry, path)
     name = _name(table, month)
     start = datetime(month.year, month.month, 1, tzinfo=UTC)
-    with transaction.atomic(), connection.cursor() as cursor:
-        # Names come from SUMS and dates, never from outside.
-        cursor.execute(f'CREATE TABLE "{name}" (LIKE "{table}" INCLUDING ALL)')
-        cursor.execute("CREATE TEMP TABLE archived_line (line json) ON COMMIT DROP")
-        with cursor.copy(f"COPY archived_line FROM STDIN {_RAW}") as copy:
-            for block in _blocks(path):
-                copy.write(block)
-        cursor.execute(
-            f'INSERT INTO "{name}" SELECT loaded.* FROM archived_line, '  # noqa: S608
-            f'json_populate_record(NULL::"{table}", line) loaded'
+    _load(entry, path, name)
+    for constraint, definition in _references(table).items():
+        # Known and checked before, so that the attachment need not check them under its lock.
+        durable.briefly(
+            lambda c=constraint, d=definition: _change(name, f'ADD CONSTRAINT "{c}" {d} NOT VALID')  # type: ignore[misc]
         )
-        if _proof_of_table(table, name) != Proof(entry.rows, entry.sums):
-            raise ArchiveError(f"{name}: what was loaded is not what was archived.")
-        _lock_briefly()
-        cursor.execute(
-            f'ALTER TABLE "{table}" ATTACH PARTITION "{name}" FOR VALUES '
-            f"FROM ('{start.isoformat()}') TO ('{partitions.next_month(start).isoformat()}')"
-        )
+        _change(name, f'VALIDATE CONSTRAINT "{constraint}"')
+    start = datetime(month.year, month.month, 1, tzinfo=UTC)
+    end = partitions.next_month(start)
+
+    def attach() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f'ALTER TABLE "{table}" ATTACH PARTITION "{name}" FOR VALUES '
+                f"FROM ('{start.isoformat()}') TO ('{end.isoformat()}')"
+            )
         _advance(entry, State.RESTORED, now)
+
+    durable.briefly(attach)
+    _change(name, f'DROP CONSTRAINT "{name}_month"')  # from here on its bounds say so
     return entry
 
 
@@ -147,27 +169,20 @@ def _detach(
     start = datetime(month.year, month.month, 1, tzinfo=UTC)
     if partitions.next_month(start) + REST >= now:
         raise Conflict("month_not_at_rest", f"{month:%Y-%m} may still get late receipts.")
-    for attempt in range(LOCK_ATTEMPTS):
-        try:
-            with transaction.atomic(), connection.cursor() as cursor:
-                _lock_briefly()
-                cursor.execute(f'ALTER TABLE "{table}" DETACH PARTITION "{name}"')
-                detached, _ = ArchivedPartition.objects.update_or_create(
-                    table=table,
-                    month=month,
-                    defaults={"state": State.DETACHED, "updated_at": now},
-                    create_defaults={
-                        "state": State.DETACHED,
-                        "created_at": now,
-                        "updated_at": now,
-                    },
-                )
-                return detached
-        except OperationalError as error:
-            waited = getattr(error.__cause__, "sqlstate", "") == "55P03"
-            if not waited or attempt == LOCK_ATTEMPTS - 1:
-                raise
-    raise AssertionError("unreachable")
+
+    def detach() -> ArchivedPartition:
+        # Not CONCURRENTLY, which PostgreSQL refuses beside a DEFAULT partition.
+        with connection.cursor() as cursor:
+            cursor.execute(f'ALTER TABLE "{table}" DETACH PARTITION "{name}"')
+        detached, _ = ArchivedPartition.objects.update_or_create(
+            table=table,
+            month=month,
+            defaults={"state": State.DETACHED, "updated_at": now},
+            create_defaults={"state": State.DETACHED, "created_at": now, "updated_at": now},
+        )
+        return detached
+
+    return durable.briefly(detach)
 
 
 def _export(entry: ArchivedPartition, name: str, folder: Path, now: datetime) -> None:
@@ -192,11 +207,57 @@ def _export(entry: ArchivedPartition, name: str, folder: Path, now: datetime) ->
     _advance(entry, State.EXPORTED, now)
 
 
+def _load(entry: ArchivedPartition, path: Path, name: str) -> None:
+    """The file as a table beside the big one, proved, with a CHECK that spares the attachment
+    from reading it again. What an earlier attempt has left is replaced."""
+    start = datetime(entry.month.year, entry.month.month, 1, tzinfo=UTC)
+    end = partitions.next_month(start)
+    column = _column(entry.table)
+    with transaction.atomic(), connection.cursor() as cursor:
+        # Names come from SUMS and dates, never from outside.
+        cursor.execute(f'DROP TABLE IF EXISTS "{name}"')
+        cursor.execute(f'CREATE TABLE "{name}" (LIKE "{entry.table}" INCLUDING ALL)')
+        cursor.execute("CREATE TEMP TABLE archived_line (line json) ON COMMIT DROP")
+        with cursor.copy(f"COPY archived_line FROM STDIN {_RAW}") as copy:
+            for block in _blocks(path):
+                copy.write(block)
+        cursor.execute(
+            f'INSERT INTO "{name}" SELECT loaded.* FROM archived_line, '  # noqa: S608
+            f'json_populate_record(NULL::"{entry.table}", line) loaded'
+        )
+        if _proof_of_table(entry.table, name) != Proof(entry.rows, entry.sums):
+            raise ArchiveError(f"{name}: what was loaded is not what was archived.")
+        cursor.execute(
+            f'ALTER TABLE "{name}" ADD CONSTRAINT "{name}_month" CHECK ({column} IS NOT NULL '
+            f"AND {column} >= '{start.isoformat()}' AND {column} < '{end.isoformat()}')"
+        )
+
+
 def _drop(entry: ArchivedPartition, name: str, folder: Path, now: datetime) -> None:
     _check_hash(entry, folder / entry.file)
+    for constraint in _references(name):
+        # A table with references locks what it refers to, agents and companies, when it goes;
+        # one without them goes alone, however long that takes.
+        durable.briefly(lambda c=constraint: _change(name, f'DROP CONSTRAINT "{c}"'))  # type: ignore[misc]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f'DROP TABLE "{name}"')
         _advance(entry, State.DROPPED, now)
+
+
+def _references(table: str) -> dict[str, str]:
+    """The foreign keys of a table: their names and what they say."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint "
+            "WHERE conrelid = to_regclass(%s) AND contype = 'f' ORDER BY conname",
+            [table],
+        )
+        return dict(cursor.fetchall())
+
+
+def _change(name: str, change: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f'ALTER TABLE "{name}" {change}')
 
 
 def _advance(entry: ArchivedPartition, state: str, now: datetime) -> None:
@@ -283,8 +344,12 @@ def _name(table: str, month: date) -> str:
 
 
 def _order(table: str) -> str:
-    column = next(each.column for each in partitions.TABLES if each.table == table)
-    return f"{column}, id"
+    return f"{_column(table)}, id"
+
+
+def _column(table: str) -> str:
+    """What decides in which month a row lies."""
+    return next(each.column for each in partitions.TABLES if each.table == table)
 
 
 def _months(table: str) -> list[date]:
@@ -297,11 +362,6 @@ def _months(table: str) -> list[date]:
         )
         names = [row[0].removeprefix(f"{table}_") for row in cursor.fetchall()]
     return [datetime.strptime(name, "%Y_%m").date() for name in names if name[:1].isdigit()]
-
-
-def _lock_briefly() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_MILLISECONDS}ms'")
 
 
 def _sync(path: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import threading
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from agents.models import Agent
@@ -42,6 +43,7 @@ def march(ada: Agent) -> Agent:
             usage_provider="openrouter",
         )
     book(ada, "new", 500)
+    connection.check_constraints()  # as a commit would: none waits when the tables change
     return ada
 
 
@@ -167,3 +169,57 @@ def test_the_command_archives_lists_verifies_and_restores(
     assert "restored" in capsys.readouterr().out
     with pytest.raises(CommandError, match="not in the archive"):
         call_command("archive", "--restore", "2020-01", *folder)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_month_that_somebody_reads_is_waited_for_and_not_queued_before(
+    march: Agent, tmp_path: Path
+) -> None:
+    """A lock that stops everybody is asked for in short attempts: who books meanwhile gets in."""
+    reading, booked = threading.Event(), threading.Event()
+
+    def read() -> None:
+        with transaction.atomic():
+            assert CostEvent.objects.count() == 21
+            reading.set()
+            assert booked.wait(30)
+        connection.close()
+
+    def write() -> None:
+        assert reading.wait(30)
+        with transaction.atomic(), connection.cursor() as cursor:
+            # Would be waited for by a lock that waits itself for the reader above.
+            cursor.execute("SET LOCAL lock_timeout = '5s'")
+            for number in range(20):
+                book(march, f"meanwhile {number}", 1)
+        booked.set()
+        connection.close()
+
+    threads = [threading.Thread(target=work) for work in (read, write)]
+    for thread in threads:
+        thread.start()
+    assert reading.wait(30)
+    assert take(tmp_path).state == "dropped"
+    for thread in threads:
+        thread.join(30)
+    assert booked.is_set()
+    assert CostEvent.objects.count() == 21
+    assert (
+        archive.restore(table=TABLE, month=MARCH, folder=tmp_path, now=timezone.now()).state
+        == "restored"
+    )
+    assert CostEvent.objects.count() == 41
+
+
+def test_a_restored_month_has_its_references_and_guards_again(march: Agent, tmp_path: Path) -> None:
+    take(tmp_path)
+    archive.restore(table=TABLE, month=MARCH, folder=tmp_path, now=timezone.now())
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT contype, count(*) FROM pg_constraint "
+            "WHERE conrelid = 'billing_costevent_2025_03'::regclass AND contype IN ('f', 'p') "
+            "GROUP BY 1 ORDER BY 1"
+        )
+        assert cursor.fetchall() == [("f", 2), ("p", 1)]
+    with pytest.raises(DatabaseError), transaction.atomic():
+        CostEvent.objects.filter(occurred_at__lt=OLD + timedelta(days=5)).update(note="changed")

@@ -7,7 +7,6 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
@@ -32,7 +31,7 @@ class Command(BaseCommand):
         parser.add_argument("--restore", type=month, metavar="YYYY-MM", help="bring a month back")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        folder = options["folder"] or Path(settings.DATA_DIR) / "archive"
+        folder = options["folder"] or archive.folder()
         entries = ArchivedPartition.objects.all()
         if options["table"]:
             entries = entries.filter(table=options["table"])
