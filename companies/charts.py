@@ -30,7 +30,7 @@ def ring(fraction: float, title: str, css: str = "", warn: float = 0.8) -> SafeS
     length = 2 * 3.14159265 * 20
     filled = min(max(fraction, 0), 1) * length
     arc: SafeString = mark_safe("")
-    if filled:
+    if filled >= 1:  # a shorter arc would be a dot
         arc = format_html(
             '<circle cx="24" cy="24" r="20" stroke-dasharray="{} {}"'
             ' transform="rotate(-90 24 24)"/>',

@@ -21,6 +21,7 @@ urlpatterns = [
     path("agents/<slug:slug>/issues", of_agent.issues),
     path("issues/<str:identifier>", issue.issue),
     path("issues/<str:identifier>/why", issue.reasons),
+    path("issues/<str:identifier>/peek", issue.peek),
     path("issues/<str:identifier>/edit", issue.edit),
     path("issues/<str:identifier>/comments", issue.comment),
     path("issues/<str:identifier>/questions/<uuid:interaction_id>", issue.answer),

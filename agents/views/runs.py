@@ -76,8 +76,13 @@ def _picture(request: PageRequest) -> dict[str, Any]:
         "lanes": drawn,
         "hours": hours,
         "choices": timeline.HOURS,
-        "ticks": [format.duration(hours * 3600 * part / 4) for part in (4, 3, 2, 1)],
+        "ticks": [_ago(hours * 60 * part // 4) for part in (4, 3, 2, 1)],
     }
+
+
+def _ago(minutes: int) -> str:
+    hours, rest = divmod(minutes, 60)
+    return " ".join(f"{n}{unit}" for n, unit in ((hours, "h"), (rest, "m")) if n)
 
 
 def _spans(lane: timeline.Lane, base: str, now: datetime, hours: int) -> Iterator[diagrams.Span]:

@@ -68,6 +68,22 @@ def reasons(request: PageRequest, identifier: str) -> HttpResponse:
     return render(request, "issues/_why.html", {"issue": found, "chips": chips})
 
 
+@page()
+def peek(request: PageRequest, identifier: str) -> HttpResponse:
+    """What it is about, in a few lines, for a look without leaving the list."""
+    found = thread.find(company_id=request.company.id, identifier=identifier)
+    told = thread.load(found)
+    comments = [entry.item for entry in told.entries if entry.kind == "comment"]
+    chips = [rows.chip(one, request.now) for one in why.not_running(found, now=request.now)]
+    context = {
+        "issue": found,
+        "thread": told,
+        "last": comments[-1] if comments else None,
+        "chips": chips if not told.live else [],
+    }
+    return render(request, "issues/_peek.html", context)
+
+
 def _assignee_value(found: Issue) -> str:
     if found.assignee_agent_id:
         return f"agent:{found.assignee_agent_id}"

@@ -142,13 +142,15 @@ def _filters(request: PageRequest, query: listing.Query, layout: str) -> dict[st
     given = choices.load(request.company.id)
     return {
         "filters": {
-            "status": [("open", "Open"), ("all", "All"), *((s, s) for s in listing.ORDER)],
+            "status": ["open", "all", *listing.ORDER],
             "assignee": [("", "Anyone"), ("me", "Me"), ("nobody", "Nobody"), *given.agents],
-            "priority": [("", "Any priority"), *((p, p) for p in Priority.labels)],
+            "priority": [("", "Any priority"), *Priority.labels],
             "project": [("", "Any project"), *given.projects],
         },
-        "sorts": [(name, name) for name in listing.SORTS],
-        "groupings": [(name, name) for name in listing.GROUPS],
+        "sorts": [(name, f"{label(name)} first") for name in listing.SORTS],
+        "groupings": [
+            (name, "No groups" if name == "none" else f"By {name}") for name in listing.GROUPS
+        ],
         "assignees": assignees(given),
         "priorities": Priority.labels,
         "statuses": listing.ORDER,

@@ -21,6 +21,17 @@ function pick() {
   if (box) box.click();
 }
 
+// A look at an issue without leaving the list.
+function peek() {
+  const at = document.activeElement;
+  if (!at?.matches(".row-title[href*='/issues/']")) return false;
+  const box = document.getElementById("peek");
+  window.htmx.ajax("GET", `${at.getAttribute("href")}/peek`, { target: "#peek-body" }).then(() => {
+    if (document.getElementById("peek-title") && !box.open) box.showModal();
+  });
+  return true;
+}
+
 function press(target) {
   if (target.dataset.focus) document.getElementById(target.dataset.focus)?.focus();
   else if (target.matches("input")) target.focus();
@@ -42,6 +53,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "j") step(1);
   if (event.key === "k") step(-1);
   if (event.key === "x") pick();
+  if (event.key === " " && peek()) event.preventDefault();
   if (event.key === "?") document.getElementById("keys")?.showModal();
   const key = CSS.escape(event.key);
   const target = document.querySelector(`[data-key="${key}"], [data-key-focus="${key}"]`);
