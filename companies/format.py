@@ -7,6 +7,7 @@ costs about 15 µs a tag), and `templatetags/ui.py` hands the same ones to templ
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from html import escape
@@ -84,6 +85,26 @@ def tokens(count: int | None) -> str:
     if count < 1_000_000:
         return f"{count / 1_000:.1f}k"
     return f"{count / 1_000_000:.2f}M"
+
+
+def options(choices: Iterable[str | tuple[str, str]], selected: object = "") -> SafeString:
+    """The `<option>`s of a `<select>`: pairs of value and text, or values as `label` reads them."""
+    chosen = str(selected)
+    pairs = ((one, label(one)) if isinstance(one, str) else one for one in choices)
+    return mark_safe(  # noqa: S308 - of safe pieces
+        "".join(
+            [
+                html(
+                    '<option value="{}" selected>{}</option>'
+                    if str(value) == chosen
+                    else '<option value="{}">{}</option>',
+                    value,
+                    text,
+                )
+                for value, text in pairs
+            ]
+        )
+    )
 
 
 def duration(seconds: float | None) -> str:

@@ -1,6 +1,6 @@
 """What an issue can be given to or put under: agents, people, projects, goals, labels.
 
-All in one query.
+All in one statement, written by hand: it is on every page with a filter or a form of an issue.
 """
 
 from __future__ import annotations
@@ -8,12 +8,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from django.db.models import CharField, F, QuerySet, Value
-from django.db.models.functions import Coalesce, NullIf
-
-from agents.models import Agent
-from companies.models import Goal, Membership, Project
-from issues.document_models import Label
+from django.db import connection
 
 Option = tuple[str, str]  # id, name
 
@@ -27,30 +22,30 @@ class Choices:
     labels: list[Option] = field(default_factory=list)
 
 
+_CHOICES = """
+SELECT 'agents', id, name FROM agents_agent
+WHERE company_id = %(company)s AND status <> 'terminated'
+UNION ALL
+SELECT 'people', u.id, coalesce(nullif(u.name, ''), u.email)
+FROM companies_membership m JOIN companies_user u ON u.id = m.user_id
+WHERE m.company_id = %(company)s
+UNION ALL
+SELECT 'projects', id, name FROM companies_project
+WHERE company_id = %(company)s AND archived_at IS NULL
+UNION ALL
+SELECT 'goals', id, title FROM companies_goal
+WHERE company_id = %(company)s AND status <> 'cancelled'
+UNION ALL
+SELECT 'labels', id, name FROM issues_label WHERE company_id = %(company)s
+"""
+
+
 def load(company_id: uuid.UUID) -> Choices:
     """Everything of the company that a person may choose, by name."""
-    agents = Agent.objects.for_company(company_id).exclude(status=Agent.Status.TERMINATED)
-    people = Membership.objects.for_company(company_id)
-    projects = Project.objects.for_company(company_id).filter(archived_at=None)
-    goals = Goal.objects.for_company(company_id).exclude(status=Goal.Status.CANCELLED)
-    person = Coalesce(NullIf("user__name", Value("")), "user__email", output_field=CharField())
-    rows = _named(agents, "agents", "id", F("name")).union(
-        _named(people, "people", "user_id", person),
-        _named(projects, "projects", "id", F("name")),
-        _named(goals, "goals", "id", F("title")),
-        _named(Label.objects.for_company(company_id), "labels", "id", F("name")),
-        all=True,
-    )
+    with connection.cursor() as cursor:
+        cursor.execute(_CHOICES, {"company": company_id})
+        rows = cursor.fetchall()
     choices = Choices()
-    for kind, key, name in sorted(rows, key=lambda row: (row[0], str(row[2]).lower())):
+    for kind, key, name in sorted(rows, key=lambda row: (row[0], row[2].lower())):
         getattr(choices, kind).append((str(key), name))
     return choices
-
-
-def _named(found: QuerySet, kind: str, key: str, name: object) -> QuerySet:
-    text = CharField()
-    return (
-        found.order_by()
-        .annotate(kind=Value(kind, output_field=text), key=F(key), label=name)
-        .values_list("kind", "key", "label")
-    )

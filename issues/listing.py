@@ -177,7 +177,8 @@ def _keys_by_status(found: IssueQuerySet, query: Query) -> Keys:
     cursor = _decode(query)
     ranks = [rank for rank, status in enumerate(ORDER) if status in wanted]
     first = cursor[0] if cursor else -1
-    parts = [_ranked(_first(found), ORDER[rank], rank) for rank in ranks if rank > first]
+    whole = _first(found)
+    parts = [_ranked(whole, ORDER[rank], rank) for rank in ranks if rank > first]
     if cursor and first in ranks:
         _, s, last = cursor
         rest = found.filter(priority__gte=s).exclude(priority=s, id__gte=last)

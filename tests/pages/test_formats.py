@@ -143,3 +143,11 @@ def test_a_name_that_was_safe_once_is_no_pass_for_the_same_letters() -> None:
 def test_rows_escape_all_that_is_not_safe() -> None:
     written = format.html("<i>{}{}{}</i>", "<a>&\"'", mark_safe("<b>"), 5)
     assert written == "<i>&lt;a&gt;&amp;&quot;&#x27;<b>5</i>"
+
+
+def test_options_are_escaped_and_one_is_chosen() -> None:
+    written = format.options(["in_review", ("b", '"<B>"')], "b")
+    assert written == (
+        '<option value="in_review">In review</option>'
+        '<option value="b" selected>&quot;&lt;B&gt;&quot;</option>'
+    )
