@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F
 
 from companies import activity
@@ -116,6 +116,18 @@ def delete(*, company: Company, name: str, actor: activity.Actor, now: datetime)
 def names(company_id: uuid.UUID) -> list[str]:
     """The names of a company's secrets, in order."""
     return list(Secret.objects.for_company(company_id).values_list("name", flat=True))
+
+
+def unopenable() -> int:
+    """How many stored secrets, of all companies, were sealed with a key that nobody knows here."""
+    known = [_cipher(master)[0] for master in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM companies_secret"
+            " WHERE substring(sealed FROM 1 FOR 4) <> ALL (%s::bytea[])",
+            [known],
+        )
+        return int(cursor.fetchone()[0])
 
 
 def reveal(*, company_id: uuid.UUID, names: Iterable[str], now: datetime) -> dict[str, str]:

@@ -18,6 +18,7 @@ from django.db.migrations.loader import MigrationLoader
 
 from companies import partitions, sign_in
 from companies.models import SignInLink, User
+from paperclip import fingerprints
 from paperclip.engine import schedule
 
 OLDEST_POSTGRES = 15
@@ -44,6 +45,10 @@ def prepare_database(now: datetime) -> None:
         _check_not_newer()
         if _migrations_wait():  # asking is several times quicker than migrating nothing
             call_command("migrate", interactive=False, verbosity=0)
+        try:
+            fingerprints.check(now=now)
+        except fingerprints.OtherKey as error:
+            raise BootError(str(error)) from None
         partitions.ensure_all(now=now)
         schedule.ensure()
 

@@ -8,8 +8,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
 
-from paperclip import postgres
+from companies import secrets
+from paperclip import fingerprints, postgres
 from paperclip.boot import OLDEST_POSTGRES
 
 Finding = tuple[bool, str]
@@ -68,4 +70,14 @@ def _background() -> Iterator[Finding]:
         yield shifts > 0, f"{shifts} shifts carry runs"
 
 
-CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_data_folder, _database, _background)
+def _keys() -> Iterator[Finding]:
+    try:
+        fingerprints.check(now=timezone.now())
+        yield True, "the secret key is the one that this database is used with"
+    except fingerprints.OtherKey as error:
+        yield False, str(error)
+    lost = secrets.unopenable()
+    yield not lost, f"{lost} stored secrets cannot be opened with the keys of this instance"
+
+
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_data_folder, _database, _keys, _background)

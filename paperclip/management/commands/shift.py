@@ -3,8 +3,11 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+from django.utils import timezone
 
+from paperclip import fingerprints
 from paperclip.engine import station
 
 
@@ -18,4 +21,9 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            fingerprints.check(now=timezone.now())
+        except fingerprints.OtherKey as error:
+            raise CommandError(str(error)) from None
+        connections.close_all()
         station.in_foreground(capacity=options["capacity"])
