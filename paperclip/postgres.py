@@ -55,12 +55,20 @@ _SETTINGS = {
     "checkpoint_timeout": "15min",
     # Queued rows come and go quickly; dead index entries would slow every claim.
     "autovacuum_naptime": "15s",
+    # A forgotten transaction keeps its locks and every dead row, whoever it is.
+    "idle_in_transaction_session_timeout": "10s",
     "timezone": "UTC",
     "log_checkpoints": "off",
     "log_min_error_statement": "panic",
 }
 # A test database may be lost with the machine.
-_TEST_SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+_TEST_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    # A test's transaction stays open for as long as the test lasts.
+    "idle_in_transaction_session_timeout": "0",
+}
 
 
 @dataclass(frozen=True)

@@ -91,15 +91,14 @@ def dispatch_cluster_ails(alive_seconds: float, instance: str) -> str | None:
     """Says what is wrong when this instance's shifts have given no sign of life for minutes, or
     when some have been missing for as long and no run would be cut by a new start.
 
-    Until then it rings for those that are missing.
+    Until then it keeps bells waiting for those that may be missing.
     """
     live = _ask(_LIVE, {"instance": instance})
     if live is None:
         return None
-    short = live[0] < settings.SHIFTS
-    missing = _short_handed.note(short)
-    if short and alive_seconds > RING_AFTER_SECONDS:
-        ring_for_missing_shifts(instance)
+    missing = _short_handed.note(live[0] < settings.SHIFTS)
+    if alive_seconds > RING_AFTER_SECONDS:
+        keep_bells_waiting()
     if alive_seconds < SILENCE_SECONDS:
         return None
     age = _ask(_SHIFT, {"instance": instance})
@@ -110,14 +109,12 @@ def dispatch_cluster_ails(alive_seconds: float, instance: str) -> str | None:
     return None
 
 
-def ring_for_missing_shifts(instance: str) -> bool:
-    """Rings for shifts when this instance has fewer than it should; says whether it did.
+def keep_bells_waiting() -> bool:
+    """Sees to it that the next free worker finds a bell at once; says whether it could.
 
-    A killed worker takes its bell along, and the minute's bell would leave the runs waiting.
+    A killed worker takes its bell along, and another shift is to be there within seconds, when
+    the dead one's lease still looks alive. Bells that nobody needs wait, a few, and cost nothing.
     """
-    live = _ask(_LIVE, {"instance": instance})
-    if live is None or live[0] >= settings.SHIFTS:
-        return False
     try:
         schedule.ring()
     except (DatabaseError, redis.RedisError) as error:

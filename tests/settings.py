@@ -15,3 +15,5 @@ METER_SECONDS = 0
 # Signing in is not what most tests are about; the real hasher takes 50 ms each time.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+# A test's transaction stays open for as long as the test lasts.
+DATABASES["default"]["OPTIONS"].pop("options", None)

@@ -139,17 +139,20 @@ def test_draining_reaches_the_shifts_of_one_instance() -> None:
     assert not elsewhere.draining
 
 
-def test_it_rings_for_a_shift_whose_lease_has_run_out(settings: pytest.MonkeyPatch) -> None:
+def test_bells_wait_before_anybody_is_missing_and_never_pile_up(
+    settings: pytest.MonkeyPatch,
+) -> None:
+    """A shift that was killed a moment ago still has its lease; its successor needs a bell now."""
     settings.SHIFTS = 2
-    alive = shift("here", silent_for=-10)
-    gone = shift("here", silent_for=30)
+    shift("here", silent_for=-10)
+    shift("here", silent_for=-10)
 
-    assert watchdog.ring_for_missing_shifts("here")
+    assert watchdog.dispatch_cluster_ails(10, "here") is None
     assert OrmQ.objects.filter(key="dispatch").count() == 2
-    assert watchdog.ring_for_missing_shifts("here")
+    watchdog.dispatch_cluster_ails(13, "here")
     assert OrmQ.objects.filter(key="dispatch").count() == 2, "one bell a worker is enough"
 
-    Worker.objects.filter(id=gone.id).update(lease_expires_at=alive.lease_expires_at)
-    OrmQ.objects.all().delete()
-    assert not watchdog.ring_for_missing_shifts("here")
+
+def test_a_cluster_that_starts_finds_the_bells_of_its_start(settings: pytest.MonkeyPatch) -> None:
+    watchdog.dispatch_cluster_ails(1, "here")
     assert not OrmQ.objects.exists()
