@@ -7,18 +7,44 @@ run are strangers at once.
 from __future__ import annotations
 
 import hmac
+import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db import connection
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from agents.models import Agent, AgentKey, HeartbeatRun
+from agents.models import AgentKey
 from companies import keys
 from companies.access import Principal
-from companies.models import Company, OperatorKey
+from companies.models import OperatorKey
 
 _USED_EVERY = timedelta(minutes=1)
+
+# Every request runs one of these first: each proves the token and brings all that stands behind it,
+# so that nothing more need be asked about the caller.
+_OPERATOR = """
+SELECT k.id, k.digest, k.last_used_at, u.id, coalesce(nullif(u.name, ''), u.email),
+    (SELECT json_object_agg(m.company_id, m.role) FROM companies_membership m
+     WHERE m.user_id = u.id)
+FROM companies_operatorkey k JOIN companies_user u ON u.id = k.user_id
+WHERE k.lookup = %s AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > %s)
+  AND u.is_active
+"""
+_AGENT = """
+SELECT k.id, k.digest, k.last_used_at, k.agent_id, k.company_id, a.name, k.scopes
+FROM agents_agentkey k
+JOIN agents_agent a ON a.id = k.agent_id
+JOIN companies_company c ON c.id = k.company_id
+WHERE k.lookup = %s AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > %s)
+  AND a.status = 'active' AND c.status <> 'archived'
+"""
+_RUN = """
+SELECT r.id, r.agent_id, r.company_id, a.name
+FROM agents_heartbeatrun r JOIN agents_agent a ON a.id = r.agent_id
+WHERE r.token_digest = %s AND r.status = 'running' AND a.status <> 'terminated'
+"""
 
 
 def principal_for_token(token: str, *, now: datetime | None = None) -> Principal | None:
@@ -35,55 +61,42 @@ def principal_for_token(token: str, *, now: datetime | None = None) -> Principal
 
 
 def _operator(parsed: keys.Parsed, now: datetime) -> Principal | None:
-    key = (
-        OperatorKey.objects.select_related("user")
-        .filter(_good(now), lookup=parsed.lookup, user__is_active=True)
-        .first()
-    )
-    if key is None or not hmac.compare_digest(key.digest, parsed.digest):
+    row = _row(_OPERATOR, parsed.lookup, now)
+    if row is None or not hmac.compare_digest(row[1], parsed.digest):
         return None
-    _used(OperatorKey.objects.filter(pk=key.pk), key.last_used_at, now)
-    return Principal(kind="user", user_id=key.user_id, name=str(key.user))
+    key_id, _, last_used_at, user_id, name, roles = row
+    _used(OperatorKey.objects.filter(pk=key_id), last_used_at, now)
+    held = {uuid.UUID(company): role for company, role in (roles or {}).items()}
+    return Principal(kind="user", user_id=user_id, name=name, roles=held)
 
 
 def _agent(parsed: keys.Parsed, now: datetime) -> Principal | None:
-    key = (
-        AgentKey.objects.select_related("agent")
-        .filter(_good(now), lookup=parsed.lookup, agent__status=Agent.Status.ACTIVE)
-        .exclude(company__status=Company.Status.ARCHIVED)
-        .first()
-    )
-    if key is None or not hmac.compare_digest(key.digest, parsed.digest):
+    row = _row(_AGENT, parsed.lookup, now)
+    if row is None or not hmac.compare_digest(row[1], parsed.digest):
         return None
-    _used(AgentKey.objects.filter(pk=key.pk), key.last_used_at, now)
+    key_id, _, last_used_at, agent_id, company_id, name, scopes = row
+    _used(AgentKey.objects.filter(pk=key_id), last_used_at, now)
     return Principal(
         kind="agent",
-        agent_id=key.agent_id,
-        company_id=key.company_id,
-        name=key.agent.name,
-        scopes=frozenset(key.scopes),
+        agent_id=agent_id,
+        company_id=company_id,
+        name=name,
+        scopes=frozenset(scopes),
     )
 
 
 def _run(parsed: keys.Parsed) -> Principal | None:
-    run = (
-        HeartbeatRun.objects.select_related("agent")
-        .filter(token_digest=parsed.digest, status=HeartbeatRun.Status.RUNNING)
-        .first()
-    )
-    if run is None or run.agent.status == Agent.Status.TERMINATED:
+    row = _row(_RUN, parsed.digest)
+    if row is None:
         return None
-    return Principal(
-        kind="run",
-        agent_id=run.agent_id,
-        company_id=run.company_id,
-        run_id=run.pk,
-        name=run.agent.name,
-    )
+    run_id, agent_id, company_id, name = row
+    return Principal(kind="run", agent_id=agent_id, company_id=company_id, run_id=run_id, name=name)
 
 
-def _good(now: datetime) -> Q:
-    return Q(revoked_at__isnull=True) & (Q(expires_at__isnull=True) | Q(expires_at__gt=now))
+def _row(statement: str, *values: Any) -> tuple[Any, ...] | None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchone()
 
 
 def _used(key: QuerySet[Any], last_used_at: datetime | None, now: datetime) -> None:

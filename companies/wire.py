@@ -139,6 +139,8 @@ def in_companies(
     caller: access.Principal, rows: QuerySet[Any], field: str = "company"
 ) -> QuerySet[Any]:
     """The rows that lie in a company of the caller; all else does not exist for them."""
+    if caller.roles is not None:
+        return rows.filter(**{f"{field}_id__in": list(caller.roles)})
     if caller.kind == "user":
         return rows.filter(**{f"{field}__memberships__user_id": caller.user_id})
     if caller.kind == "system":
@@ -150,6 +152,12 @@ def company(request: HttpRequest, ref: str, action: access.Action | None = "view
     """The company of the address; `action` None means to take part in its work."""
     caller = principal(request)
     return access.company(caller, _no_nul_ref(ref), action or contribution(caller))
+
+
+def company_id(request: HttpRequest, ref: str, action: access.Action | None = "view") -> uuid.UUID:
+    """The same for those who need its id only."""
+    caller = principal(request)
+    return access.company_id(caller, _no_nul_ref(ref), action or contribution(caller))
 
 
 def _no_nul_ref(ref: str) -> str:
@@ -208,7 +216,9 @@ def moment(value: datetime | None) -> str | None:
     """ISO 8601 in UTC with milliseconds and Z."""
     if value is None:
         return None
-    return value.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    if value.tzinfo is not UTC:  # the database gives UTC
+        value = value.astimezone(UTC)
+    return value.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def cents(micros: int | None) -> int | float | None:

@@ -121,7 +121,7 @@ def list_issues(
 ) -> HttpResponse:
     """`status` and `priority` take several values with commas. `descriptionTruncated` tells that
     an issue's description is longer than shown here."""
-    found = wire.company(request, company)
+    found = wire.company_id(request, company)
     if assigneeUserId == "me":
         wire.user_only(wire.principal(request))
         assigneeUserId = wire.principal(request).user_id
@@ -149,14 +149,14 @@ def count_issues(
     status: Annotated[wire.Text, Field(max_length=100)] = "",
     q: Annotated[wire.Text, Field(max_length=200)] = "",
 ) -> HttpResponse:
-    found = wire.company(request, company)
+    found = wire.company_id(request, company)
     rows = _filtered(found, status, "", q, False).order_by()
     by_status = dict(rows.values_list("status").annotate(count=Count("id")))
     return wire.answer({"count": sum(by_status.values()), "byStatus": by_status})
 
 
-def _filtered(company: Company, status: str, priority: str, q: str, archived: bool):  # type: ignore[no-untyped-def]
-    rows = Issue.objects.for_company(company.id)
+def _filtered(company_id: uuid.UUID, status: str, priority: str, q: str, archived: bool):  # type: ignore[no-untyped-def]
+    rows = Issue.objects.for_company(company_id)
     if not archived:
         rows = rows.listed()
     if status:

@@ -23,6 +23,9 @@ _READ_MOMENT = psycopg.adapters.get_loader(_MOMENT, Format.TEXT)
 class DatabaseWrapper(base.DatabaseWrapper):
     """A connection of one thread; its session is in UTC, and so are all moments it gives."""
 
+    health_check_enabled: bool
+    health_check_done: bool
+
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         connection = super().get_new_connection(conn_params)
         if _READ_MOMENT is not None:

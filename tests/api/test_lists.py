@@ -104,6 +104,12 @@ def test_a_long_description_is_cut_in_lists_only(as_olga: Caller, acme: Company)
     assert len(whole["description"]) == 5_000
 
 
+@pytest.fixture(autouse=True)
+def _no_quota(settings: Any) -> None:
+    """Once in a while a process takes calls from the shared count; that is no part of a list."""
+    settings.API_CALLS_A_MINUTE = 0
+
+
 def _statements(caller: Caller, path: str) -> int:
     with CaptureQueriesContext(
         connection,
@@ -115,7 +121,7 @@ def _statements(caller: Caller, path: str) -> int:
 @pytest.mark.parametrize(
     ("path", "bound"),
     [
-        ("issues", 3),
+        ("issues", 2),
         ("agents", 7),
         ("heartbeat-runs", 3),
         ("live-runs", 3),

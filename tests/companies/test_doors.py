@@ -1,11 +1,14 @@
 """The doors of the house: roles, one-time links, throttles, partitions ahead."""
 
+import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
 from django.db.utils import IntegrityError
 
+from agents import auth
 from agents.models import Agent
 from companies import access, activity, operator_keys, partitions, sign_in, throttle
 from companies.errors import Forbidden, Invalid, NotFound, RateLimited
@@ -43,6 +46,40 @@ def test_an_agent_works_in_its_own_company_only(acme: Company, globex: Company, 
 
 def test_a_company_is_found_by_its_prefix_too(acme: Company, olga: User) -> None:
     assert access.company(access.for_user(olga), "acm") == acme
+
+
+def test_a_proved_key_brings_its_persons_roles_along(
+    acme: Company, globex: Company, vera: User, now: datetime, django_assert_num_queries: Any
+) -> None:
+    _, token = operator_keys.create(user=vera, name="CLI", now=now)
+    auth.principal_for_token(token, now=now)  # the key's last use is noted once a minute
+
+    with django_assert_num_queries(1):
+        principal = auth.principal_for_token(token, now=now)
+        assert principal is not None
+        assert access.company_id(principal, str(acme.id)) == acme.id
+        for stranger in (globex.id, uuid.uuid4()):
+            with pytest.raises(NotFound):
+                access.company_id(principal, stranger)
+        with pytest.raises(Forbidden):
+            access.company_id(principal, acme.id, "operate")
+
+    assert access.company_id(principal, "ACM") == acme.id
+    assert access.company(principal, acme.id) == acme
+    for ref in (globex.id, globex.issue_prefix, "not-a-uuid", ""):
+        with pytest.raises(NotFound):
+            access.company(principal, ref)
+
+
+def test_roles_end_with_the_membership(acme: Company, vera: User, now: datetime) -> None:
+    _, token = operator_keys.create(user=vera, name="CLI", now=now)
+    vera.memberships.all().delete()
+
+    principal = auth.principal_for_token(token, now=now)
+
+    assert principal is not None
+    with pytest.raises(NotFound):
+        access.company_id(principal, acme.id)
 
 
 def test_a_sign_in_link_works_once(olga: User, now: datetime) -> None:
