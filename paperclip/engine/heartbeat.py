@@ -40,7 +40,7 @@ from billing import budgets
 from companies import faultpoints
 from companies.errors import Refusal
 from issues import briefing, tools
-from paperclip import logs
+from paperclip import logs, tracing
 from paperclip.engine.calls import book, grant, use_tool
 from paperclip.engine.closing import Ending, close_run, failure, throttled
 from paperclip.engine.hands import PASSING, Hands
@@ -74,6 +74,7 @@ class Heartbeat:
         self._opening: Opening | None = None
         self._acted = False
         self._steps = loops.Steps()
+        self._trace = tracing.NONE
         self._turnstile = Turnstile(
             claimed,
             journal=journal,
@@ -107,6 +108,7 @@ class Heartbeat:
             ending = await self._open_and_run()
             await self._settle_loose()
             if ending is not None and self.why != FENCED:
+                self._trace.end(status=ending.status, code=ending.code)
                 await self.journal.settle()
                 faultpoints.reach("written", self.claimed.run_id)
                 await self._close(ending)
@@ -117,6 +119,7 @@ class Heartbeat:
             log.exception("run %s: not closed; its lease will end it", self.claimed.run_id)
         finally:
             await self._settle_loose()
+            self._trace.end(status=self.why or "elsewhere")
             shutil.rmtree(self._run_dir, ignore_errors=True)
 
     async def _open_and_run(self) -> Ending | None:
@@ -148,6 +151,7 @@ class Heartbeat:
     # --- the adapter's part ------------------------------------------------------------------
 
     async def _run(self, opening: Opening) -> Ending | None:
+        self._trace = tracing.begin(opening.briefing, issue_id=self.claimed.issue_id)
         try:
             adapter = adapters.get(opening.briefing.adapter_type)
             brief = self._brief(opening, adapter)
@@ -190,6 +194,8 @@ class Heartbeat:
         raise AdapterError(Code.BAD_RESULT, "The adapter ended without a result.")
 
     async def _hear(self, event: Event) -> None:
+        if not isinstance(event, Usage):
+            self._trace.see(event)
         if isinstance(event, Usage):
             self._book(event)
         elif isinstance(event, Started):
@@ -314,6 +320,7 @@ class Heartbeat:
 
     def _book(self, usage: Usage) -> None:
         """Receipts are never fenced nor cut short: what was used is booked whatever happens."""
+        self._trace.see(usage)
         self._track(asyncio.ensure_future(self._book_in_time(usage)))
 
     async def _book_in_time(self, usage: Usage) -> None:

@@ -24,6 +24,7 @@ from django.db import connections
 
 from agents import meters
 from companies import live
+from paperclip import tracing
 from paperclip.engine import schedule
 from paperclip.engine.hands import about, traceback_of
 from paperclip.engine.shift import FENCED, SURPLUS, Shift
@@ -115,6 +116,7 @@ def in_cluster() -> None:
         signal.signal(signal.SIGTERM, was)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         meters.close()
+        tracing.close()
         connections.close_all()
 
 
@@ -122,6 +124,7 @@ def in_foreground(*, capacity: int | None = None) -> None:
     """A shift of its own, until SIGTERM or SIGINT. A second signal ends the grace."""
     _run(serve(instance=schedule.instance(), capacity=capacity))
     meters.close()
+    tracing.close()
     live.flush()
 
 
