@@ -2,9 +2,12 @@
 // page listen on the body for `live:<topic>` and `live:<topic>:<id>` and fetch themselves anew.
 // `live:all` means: something may have been missed, look again at everything.
 
-const QUIET = 250; // ms: a burst of one topic is one refresh, and never more than one in this time
+const GATHER = 30; // ms: what belongs together arrives together
+const APART = 1000; // ms between two refreshes of a topic, longer while it does not come to rest
+const LONGEST = 5000;
+const QUIET = 250; // ms until a part that is being fetched is looked at again
 const SLEEP = 20000; // ms out of sight until the stream is given back
-const waiting = new Map();
+const paces = new Map(); // by topic: when it was told last, how far apart, what waits
 
 export function state(name, text) {
   for (const pill of document.querySelectorAll("[data-conn]")) {
@@ -21,13 +24,35 @@ function busy(topic) {
   return [...parts].some((part) => topic === "all" || part.getAttribute("hx-trigger").includes(`live:${topic} `));
 }
 
+// The first event shows at once; those that follow soon are one refresh, and the last of them is
+// never lost. The more often something changes, the further apart it is fetched.
 function tell(topic) {
-  if (waiting.has(topic)) return;
-  waiting.set(topic, setTimeout(() => {
-    waiting.delete(topic);
-    if (busy(topic)) tell(topic);
-    else document.body.dispatchEvent(new CustomEvent(`live:${topic}`));
-  }, QUIET));
+  const pace = paces.get(topic) ?? { told: -LONGEST, apart: APART, timer: 0 };
+  if (pace.timer) return;
+  const since = performance.now() - pace.told;
+  if (since > 2 * pace.apart) pace.apart = APART;
+  pace.timer = setTimeout(() => say(topic, pace), Math.max(GATHER, pace.apart - since));
+  paces.set(topic, pace);
+}
+
+function say(topic, pace) {
+  if (busy(topic)) {
+    pace.timer = setTimeout(() => say(topic, pace), QUIET);
+    return;
+  }
+  const now = performance.now();
+  if (now - pace.told < 2 * pace.apart) pace.apart = Math.min(LONGEST, pace.apart * 1.5);
+  Object.assign(pace, { told: now, timer: 0 });
+  document.body.dispatchEvent(new CustomEvent(`live:${topic}`));
+  // A day's worth of topics must not stay for ever.
+  if (paces.size > 100) {
+    for (const [name, one] of paces) if (!one.timer && now - one.told > 2 * LONGEST) paces.delete(name);
+  }
+}
+
+// Most rows that change are shown by nobody here.
+function shown(name) {
+  return document.querySelector(`[hx-trigger*="live:${CSS.escape(name)} "]`) !== null;
 }
 
 function hear(event) {
@@ -38,7 +63,8 @@ function hear(event) {
     return;
   }
   tell(data.topic);
-  if (data.id) tell(`${data.topic}:${data.id}`);
+  const one = `${data.topic}:${data.id}`;
+  if (data.id && shown(one)) tell(one);
 }
 
 export function follow(address) {
