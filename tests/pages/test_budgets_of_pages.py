@@ -157,3 +157,11 @@ def test_the_style_guide_shows_itself(client: Client, db: None) -> None:
     page = client.get("/styleguide/").content.decode()
     assert "Style guide" in page
     assert "EventSource" not in page
+
+
+def test_no_part_of_a_page_drops_what_it_hears() -> None:
+    # A throttle lets the first event through and forgets the last, so a page would stay as it was
+    # before; `live.js` paces the events of a topic and keeps the last.
+    for template in (settings.BASE_DIR / "templates").rglob("*.html"):
+        for trigger in re.findall(r'hx-trigger="([^"]*)"', template.read_text()):
+            assert "live:" not in trigger or "throttle" not in trigger, template.name
