@@ -6,11 +6,15 @@ A stream costs no thread, no Django middleware and no database connection of its
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import signal
+from collections.abc import Awaitable, Callable
 
+from django.conf import settings
 from django.core.wsgi import get_wsgi_application
+from granian.utils.proxies import wrap_asgi_with_proxy_headers
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "paperclip.settings")
 # Sets Django up; what is imported below needs models.
@@ -26,6 +30,9 @@ from paperclip.streams import hub  # noqa: E402
 # a page that is left open would never let go of its stream.
 END_STREAMS = signal.SIGUSR1
 
+log = logging.getLogger(__name__)
+
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _pages = Bridge(_django)
 _RUN_STREAM = re.compile(r"/api/heartbeat-runs/[^/]+/stream")
 
@@ -64,8 +71,8 @@ class _Streams:
 _streams = _Streams()
 
 
-async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    """The ASGI entry point."""
+async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers one request, or goes through the server's life with it."""
     if scope["type"] == "http":
         if is_stream(scope):
             await _streams.serve(scope, receive, send)
@@ -73,6 +80,16 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
             await _pages(scope, receive, send)
     elif scope["type"] == "lifespan":
         await _lifespan(receive, send)
+
+
+def behind(proxies: list[str], app: Application) -> Application:
+    """`app`, seeing callers as the trusted `proxies` (addresses, networks) tell of them."""
+    wrapped: Application = wrap_asgi_with_proxy_headers(app, trusted_hosts=proxies)
+    return wrapped if proxies else app
+
+
+# The ASGI entry point.
+application = behind(settings.TRUSTED_PROXIES, serve)
 
 
 def is_stream(scope: Scope) -> bool:
@@ -104,7 +121,13 @@ async def _lifespan(receive: Receive, send: Send) -> None:
     # Not every server gives us the main thread and a loop that can listen to signals.
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
         asyncio.get_running_loop().add_signal_handler(END_STREAMS, _streams.end)
-    await hub.start()
+    try:
+        await hub.start()
+    except Exception:
+        # Without its streams a server would look well and show nothing; the parent starts another.
+        log.exception("the streams cannot start")
+        await send({"type": "lifespan.startup.failed"})
+        return
     meters.report(instance=schedule.instance(), kind="web", source=_facts)
     await send({"type": "lifespan.startup.complete"})
     await receive()

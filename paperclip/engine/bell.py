@@ -14,11 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
-from django.conf import settings
-from django.db import connection
-from psycopg.conninfo import make_conninfo
 
 from companies import live
+from paperclip.database.address import conninfo
 from paperclip.engine.hands import about
 
 log = logging.getLogger(__name__)
@@ -26,15 +24,6 @@ log = logging.getLogger(__name__)
 DRAIN_CHANNEL = "paperclip_drain"  # payload: an instance's name
 LONGEST_PAUSE_SECONDS = 5.0
 OPEN_SECONDS = 10.0
-_DJANGO_ONLY = {"cursor_factory", "context", "prepare_threshold", "server_side_binding"}
-
-
-def dsn() -> str:
-    """The address of the database past any pooler. In tests it is the test database."""
-    if settings.DATABASE_DIRECT_URL and settings.DATABASE_DIRECT_URL != settings.DATABASE_URL:
-        return str(settings.DIRECT_DSN)
-    params: dict[str, Any] = connection.get_connection_params()
-    return make_conninfo(**{k: v for k, v in params.items() if k not in _DJANGO_ONLY})
 
 
 class Bell:
@@ -51,7 +40,9 @@ class Bell:
             return await self._open()
 
     async def _open(self) -> bool:
-        conn = await psycopg.AsyncConnection.connect(dsn(), autocommit=True, connect_timeout=5)
+        conn = await psycopg.AsyncConnection.connect(
+            conninfo(direct=True), autocommit=True, connect_timeout=5
+        )
         try:
             if self._lock_name is not None:
                 cursor = await conn.execute(

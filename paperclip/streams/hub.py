@@ -18,14 +18,12 @@ from collections import deque
 from typing import Any
 
 import psycopg
-from django.conf import settings
-from django.db import connection as django_connection
-from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 
 from agents import meters
 from companies import live
+from paperclip.database.address import conninfo
 from paperclip.streams.feeds import ENDED, RESYNC, CompanyFeed, RunFeed
 from paperclip.streams.viewers import Threads
 
@@ -334,31 +332,6 @@ class Hub:
 def _meter(row: dict[str, Any]) -> None:
     """How old the first piece of news was when it came; the last one is younger."""
     meters.observe(meters.STREAM_LAG, time.time() - row["at"].timestamp())
-
-
-def conninfo(*, direct: bool = False) -> str:
-    """How to reach the database that Django uses (in tests: the test database).
-
-    `direct` goes around a pooler, which could not keep a LISTEN.
-    """
-    known = django_connection.settings_dict
-    options = {
-        key: value for key, value in known["OPTIONS"].items() if isinstance(value, str | int)
-    }
-    parts: dict[str, Any] = {
-        **options,
-        "dbname": known["NAME"],
-        "user": known["USER"],
-        "password": known["PASSWORD"],
-        "host": known["HOST"],
-        "port": known["PORT"],
-    }
-    given: dict[str, Any] = {
-        name: value for name, value in parts.items() if value not in ("", None)
-    }
-    if direct and settings.DATABASE_DIRECT_URL:
-        return make_conninfo(settings.DATABASE_DIRECT_URL, dbname=known["NAME"])
-    return make_conninfo(**given)
 
 
 _hub: Hub | None = None
