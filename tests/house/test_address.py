@@ -2,7 +2,7 @@
 
 import psycopg
 from django.db import connection
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django import SettingsWrapper
 
 from paperclip.database.address import conninfo
 
