@@ -14,7 +14,7 @@ $(shell rm -rf $(VENV))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench demo real-llm lock
+.PHONY: help run test lint format bench faults demo real-llm lock
 
 help: ## List these words
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -39,6 +39,9 @@ format: $(VENV)/.installed-dev ## Bring style and templates into shape
 
 bench: $(VENV)/.installed-dev ## Measure (ARGS="claims" for one figure)
 	@exec $(PY) -m tests.bench $(ARGS)
+
+faults: $(VENV)/.installed-dev ## Kill, cut and starve it for an hour (ARGS="T1 T13" for some)
+	@exec $(PY) -m tests.faults.run $(ARGS)
 
 demo: $(VENV)/.installed ## Make the demo company, also in a database that is not empty
 	@exec $(PY) manage.py demo $(ARGS)

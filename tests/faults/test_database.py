@@ -259,7 +259,7 @@ def _away(
         grown = len(instance.output()) - said
         over.set()
         visitor.join()
-        same = before.keys() & after.keys()
+        same = [pid for pid in before.keys() & after.keys() if before[pid][1] > 1]
         figures.update(
             {
                 "processes": len(after),
@@ -282,9 +282,9 @@ def _away(
 
 
 def _use(process: psutil.Process) -> tuple[float, int]:
-    """Processor seconds and private bytes; a child that ended between is nobody."""
+    """Processor seconds and private bytes; a child that has ended is nobody."""
     try:
         times = process.cpu_times()
-        return times.user + times.system, process.memory_full_info().uss
+        return times.user + times.system, process.memory_full_info().uss or 1
     except psutil.Error:
         return 0.0, 1

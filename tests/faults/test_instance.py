@@ -52,6 +52,9 @@ SELECT count(DISTINCT r.id) FROM agents_heartbeatrun r
   JOIN agents_runevent e ON e.run_id = r.id AND e.run_created_at = r.created_at
  WHERE r.issue_id = ANY (%s) AND r.status = 'running' AND e.kind = 'text'
 """
+CLAIMED = """
+SELECT count(*) FROM agents_heartbeatrun WHERE issue_id = %s AND started_at IS NOT NULL
+"""
 BUSIEST = """
 SELECT w.pid FROM agents_heartbeatrun r JOIN agents_worker w ON w.id = r.worker_id
  WHERE r.status = 'running' GROUP BY w.pid ORDER BY count(*) DESC LIMIT 1
@@ -158,6 +161,7 @@ def check_each_done_once_or_failed_visibly(instance: Instance, issues: list[str]
     return ends
 
 
+@pytest.mark.fault("T1", "kill -9 of a part of a whole instance under twenty streams of a model")
 @pytest.mark.parametrize("victim", ["worker", "sentinel", "parent", "database"])
 def test_kill_9_under_twenty_streams(
     instance: Instance, office: Office, staff: list[str], model: mock_llm.Served, victim: str
@@ -175,6 +179,20 @@ def test_kill_9_under_twenty_streams(
     assert model.state.open_streams == 0
     until(instance.serves, 30, what="the pages")
     until(lambda: strays(instance) == [], 10, what="no process on its own")
+
+
+@pytest.mark.fault("DQ-12", "kill -9 of the dispatch cluster's parent while runs wait")
+def test_runs_that_wait_when_the_parent_dies_are_claimed_soon(
+    instance: Instance, office: Office, staff: list[str], figures: dict[str, Any]
+) -> None:
+    parent = find(instance, "parent")
+    members = [parent, *parent.children(recursive=True)]
+    os.kill(parent.pid, signal.SIGKILL)
+    until(lambda: alive(members) == [], 15, what="the whole cluster gone")
+    issue = office.give(staff[0], "Say a word", "[[mock:text=word]]")["id"]
+    took = until(lambda: count(instance, CLAIMED, issue) == 1, 30, what="the claim")
+    figures["seconds from the wake to the claim"] = round(took, 1)
+    until(lambda: count(instance, OPEN, [issue]) == 0, 30, what="the end")
 
 
 def test_the_books_balance_after_all_of_it(instance: Instance, office: Office) -> None:

@@ -23,6 +23,7 @@ def alive() -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.fault("CAPS", "three dispatchers, caps of agents and company, sampled all the time")
 def test_two_hundred_issues_by_three_shifts_are_each_done_once(processes: Processes, acme):
     Company.objects.filter(pk=acme.pk).update(max_concurrent_agents=7)
     agents = firm.staff(acme, 10, pace=0.001)
@@ -88,6 +89,7 @@ def test_a_frozen_shift_that_wakes_up_late_changes_nothing(processes: Processes,
 
 
 @pytest.mark.slow
+@pytest.mark.fault("SIGTERM", "an instance is stopped: grace, release under a new epoch, taken up")
 def test_sigterm_hands_the_work_over_in_good_order(processes: Processes, acme):
     Company.objects.filter(pk=acme.pk).update(max_concurrent_agents=10)
     firm.give(firm.staff(acme, 5, pace=1), 5)
