@@ -312,8 +312,9 @@ ALLOWED_HOSTS: list[str] = env.list(
 TRUSTED_PROXIES: list[str] = env.list("PAPERCLIP_TRUSTED_PROXIES", [])
 CSRF_TRUSTED_ORIGINS = [f"{_base.scheme}://{_base.netloc}"]
 
-# Two instances on one machine share a host name, and cookies know no ports.
-_cookie_suffix = "" if PRODUCTION else f"_{PORT}"
+# Two systems on one machine share a host name, and cookies know no ports. The address that people
+# use tells them apart; instances behind one proxy have it in common.
+_cookie_suffix = "" if PRODUCTION else f"_{_base.port or ''}"
 SESSION_ENGINE = "companies.sessions"
 SESSION_COOKIE_NAME = f"{'__Host-' if PRODUCTION else ''}paperclip_session{_cookie_suffix}"
 SESSION_COOKIE_HTTPONLY = True
