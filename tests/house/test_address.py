@@ -1,8 +1,9 @@
 """Where the database is, for those who listen."""
 
+from typing import Any
+
 import psycopg
 from django.db import connection
-from pytest_django import SettingsWrapper
 
 from paperclip.database.address import conninfo
 
@@ -14,7 +15,7 @@ def test_the_address_for_listening_is_one_that_postgresql_understands(db: None) 
         assert other.info.dbname == connection.settings_dict["NAME"]
 
 
-def test_a_pooler_is_gone_around_for_listening(settings: SettingsWrapper) -> None:
+def test_a_pooler_is_gone_around_for_listening(settings: Any) -> None:
     """Also where the pooler knows the database under another name."""
     settings.DATABASE_URL = "postgresql://pooler:6432/alias"
     settings.DATABASE_DIRECT_URL = "postgresql://db/real"

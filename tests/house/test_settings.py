@@ -78,6 +78,15 @@ def test_two_instances_on_one_machine_share_no_cookie(data_dir: Path) -> None:
     assert set(one.values()).isdisjoint(two.values())
 
 
+def test_instances_behind_one_address_share_their_cookies(data_dir: Path) -> None:
+    names = "SESSION_COOKIE_NAME CSRF_COOKIE_NAME"
+    address = {"PAPERCLIP_BASE_URL": "http://paperclip.example:8080"}
+    one = settings(names, data_dir, **address)
+    two = settings(names, data_dir, PAPERCLIP_PORT="8124", **address)
+
+    assert one == two
+
+
 def test_the_production_profile_passes_djangos_own_check(data_dir: Path) -> None:
     env = environment(
         data_dir,
