@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.db import connection
+
 from agents import outcomes
 from agents.models import HeartbeatRun
 from companies import live
 from companies.activity import Actor
 from issues import consequences
-from issues.models import Comment, Interaction, Issue
+from issues.models import Comment, Issue
 
 
 def say(row: Issue, run: HeartbeatRun, summary: str, now: datetime) -> None:
     """The run's closing words, once, unless the agent has spoken itself."""
     words = summary.replace("\x00", "").encode("utf-8", "replace").decode().strip()[:100_000]
-    if not words or Comment.objects.filter(run=run, author_agent=run.agent).exists():
+    if not words or _has_spoken(run):
         return
-    if Interaction.objects.filter(run=run).exists():
-        return  # its question stands in the thread already
     comment = Comment.objects.create(
         company_id=row.company_id,
         issue=row,
@@ -35,8 +35,21 @@ def say(row: Issue, run: HeartbeatRun, summary: str, now: datetime) -> None:
         now=now,
         details={"commentId": str(comment.id), "excerpt": words[:200]},
     )
-    if not consequences.talk_is_paused(row, actor, now):
+    calls = "@" in words  # who calls nobody wakes nobody
+    if calls and not consequences.talk_is_paused(row, actor, now):
         consequences.wake_mentioned(comment, row, actor=actor, now=now)
+
+
+def _has_spoken(run: HeartbeatRun) -> bool:
+    """Has the agent written a comment or asked a question in this run?"""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT 1 FROM issues_comment"
+            " WHERE run_id = %(run_id)s AND author_agent_id = %(agent_id)s)"
+            " OR EXISTS (SELECT 1 FROM issues_interaction WHERE run_id = %(run_id)s)",
+            {"run_id": run.pk, "agent_id": run.agent_id},
+        )
+        return bool(cursor.fetchone()[0])
 
 
 def say_failed(row: Issue, run: HeartbeatRun, code: str, message: str, now: datetime) -> bool:

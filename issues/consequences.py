@@ -203,7 +203,7 @@ def closed(issue: Issue, *, actor: Actor, now: datetime, locked: dict[uuid.UUID,
     asked = Interaction.objects.filter(issue=issue, status=Interaction.Status.PENDING)
     if asked.update(status=Interaction.Status.CANCELLED, answered_at=now):
         live.publish(issue.company_id, "inbox")
-    for issue_id in sorted(graph.freed(issue) & locked.keys()):
+    for issue_id in sorted(graph.freed(issue) & locked.keys() if locked else ()):
         _free(locked[issue_id], by=issue, actor=actor, now=now)
     if issue.parent_id in locked:
         _child_closed(locked[issue.parent_id], actor=actor, now=now)

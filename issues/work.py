@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 
 from agents import wakes
@@ -46,9 +46,28 @@ def checkout(
     when the issue is now this agent's. An unassigned issue becomes the agent's. Raises Conflict
     with the current owner and status, Unprocessable when an open issue blocks it.
     """
-    now = now or timezone.now()
+    return _checkout(
+        issue_id=issue.id,
+        agent=agent,
+        run=run,
+        expected_statuses=expected_statuses,
+        actor=actor,
+        now=now or timezone.now(),
+    )
+
+
+def _checkout(
+    *,
+    issue_id: uuid.UUID,
+    agent: Agent,
+    run: HeartbeatRun | None,
+    expected_statuses: Collection[str],
+    actor: Actor | None,
+    now: datetime,
+) -> Issue:
+    """Refuses before it writes, so that a refusal needs no savepoint."""
     _check_expected(expected_statuses)
-    row = graph.lock_row(issue.id)
+    row = graph.lock_row(issue_id)
     if row.company_id != agent.company_id:
         raise NotFound("There is no such issue.")
     held = ownership.holder(row.id)
@@ -99,24 +118,29 @@ def checkout(
     return row
 
 
+@transaction.atomic(savepoint=False)
 def begin(*, run: HeartbeatRun, now: datetime | None = None) -> Issue | None:
     """What the engine calls at the start of a run: check the run's issue out, where it is the
     agent's to work on. None when the run only answers (somebody else's issue, a closed or blocked
     one) or has no issue. Raises Conflict when the issue is held by a live run."""
-    if run.issue_id is None:
+    issue = run.issue
+    if issue is None or issue.assignee_agent_id != run.agent_id:
         return None
-    issue = Issue.objects.get(id=run.issue_id)
-    if issue.assignee_agent_id != run.agent_id:
+    if issue.status in (*Issue.CLOSED, S.BACKLOG):
         return None
-    if issue.status in (*Issue.CLOSED, S.BACKLOG) or graph.open_blockers(issue.id):
-        return None
-    return checkout(
-        issue=issue,
-        agent=run.agent,
-        run=run,
-        expected_statuses=(*EXPECTED, S.IN_PROGRESS),
-        now=now,
-    )
+    try:
+        return _checkout(
+            issue_id=issue.id,
+            agent=run.agent,
+            run=run,
+            expected_statuses=(*EXPECTED, S.IN_PROGRESS),
+            actor=None,
+            now=now or timezone.now(),
+        )
+    except transitions.Unprocessable as refusal:
+        if refusal.code == "open_blockers":
+            return None
+        raise
 
 
 @transaction.atomic
@@ -192,7 +216,18 @@ def force_release(
     return row
 
 
-@transaction.atomic
+# What the end of a run touches, asked for under the graph's lock: the issue's parent, the issues
+# that it blocks, and those that the run has checked out.
+_AROUND = """
+SELECT issue.parent_id,
+       ARRAY(SELECT b.issue_id FROM issues_blocker b WHERE b.blocking_id = wanted.id),
+       ARRAY(SELECT c.issue_id FROM issues_checkout c
+             WHERE c.run_id = %s AND c.released_at IS NULL)
+FROM (SELECT %s::uuid AS id) wanted LEFT JOIN issues_issue issue ON issue.id = wanted.id
+"""
+
+
+@transaction.atomic(savepoint=False)
 def report(
     *,
     run: HeartbeatRun,
@@ -215,27 +250,25 @@ def report(
     """
     now = now or timezone.now()
     graph.lock(run.company_id, "read")
-    issue = Issue.objects.filter(id=run.issue_id).first() if run.issue_id else None
-    others = _also_held(run)
-    locked = graph.lock_rows(others | ({issue.id, *graph.neighbours(issue)} if issue else set()))
+    neighbours, taken = _around(run)
+    others = taken - {run.issue_id}
+    locked = graph.lock_rows(others | neighbours | ({run.issue_id} if run.issue_id else set()))
     for issue_id in sorted(others & locked.keys()):
         release(issue=locked[issue_id], agent=run.agent, run=run, now=now, reason=f"run_{status}")
-    row = locked.pop(issue.id, None) if issue else None
+    row = locked.pop(run.issue_id, None) if run.issue_id else None
     if row is None:
         return None
     actor = _as_agent(run.agent, run)
-    held = Checkout.objects.filter(issue=row, run=run, released_at=None).first()
+    held = _close_of(row, run, reason=f"run_{status}", now=now)
     failed = status not in (Run.SUCCEEDED, Run.CANCELLED) and retry_at is None
     # It failed before it had the issue in hand: still nobody else will do it.
-    unstarted = held is None and failed and row.status == S.TODO
+    unstarted = not held and failed and row.status == S.TODO
     if status == Run.SUCCEEDED:
         closing_words.say(row, run, summary, now)
-    elif failed and (held is not None or unstarted) and row.assignee_agent_id == run.agent_id:
+    elif failed and (held or unstarted) and row.assignee_agent_id == run.agent_id:
         unstarted = closing_words.say_failed(row, run, code, message, now) and unstarted
-    if held is None and not unstarted:
+    if not held and not unstarted:
         return row
-    if held is not None:
-        _close(held, reason=f"run_{status}", now=now)
     before = row.status
     mine = row.status == S.IN_PROGRESS or unstarted
     if mine and row.assignee_agent_id == run.agent_id:
@@ -266,10 +299,18 @@ def report(
     return row
 
 
-def _also_held(run: HeartbeatRun) -> set[uuid.UUID]:
-    """Other issues than its own that the run has checked out."""
-    held = Checkout.objects.filter(run=run, released_at=None)
-    return set(held.values_list("issue_id", flat=True)) - {run.issue_id}
+def _around(run: HeartbeatRun) -> tuple[set[uuid.UUID], set[uuid.UUID]]:
+    """Whom closing the run's issue may free, and all issues that the run has checked out."""
+    with connection.cursor() as cursor:
+        cursor.execute(_AROUND, [run.pk, run.issue_id])
+        parent, blocked, taken = cursor.fetchone()
+    return {*blocked, *([parent] if parent else [])}, set(taken)
+
+
+def _close_of(row: Issue, run: HeartbeatRun, *, reason: str, now: datetime) -> bool:
+    """End the run's own checkout of a locked issue. Had it one?"""
+    mine = Checkout.objects.filter(issue=row, run=run, released_at=None)
+    return mine.update(released_at=now, release_reason=reason[:40]) > 0
 
 
 def _settle(row: Issue, run: HeartbeatRun, wish: str | None, now: datetime) -> None:

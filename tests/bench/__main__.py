@@ -12,7 +12,7 @@ import sys
 
 from tests.bench.report import circumstances, write
 
-NAMES = ("claims", "money", "http", "wake", "streams", "pages")
+NAMES = ("claims", "runs", "money", "http", "wake", "streams", "pages")
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,127 @@
+"""Whole runs a second: claimed, carried by three real shifts with an adapter of 5 ms, written,
+reported to their issues, finished and noted in the activity."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import statistics
+import time
+
+import psutil
+
+from tests.bench import rows
+from tests.bench.report import Table, spread
+
+SHIFTS = 3
+RUNS = 3_000
+ISSUES = 120_000
+COMPANIES = 10
+AGENTS_A_COMPANY = 10
+OPEN_EVERY = 37
+ROUNDS = 2
+PATIENCE_SECONDS = 120
+WARM = 300  # runs that are not counted: processes start and plan their statements
+
+
+def shift(name: str) -> None:
+    """A process that carries runs until it is told to end."""
+    os.environ["PAPERCLIP_INSTANCE"] = name
+    import django
+
+    django.setup()
+    from agents import adapters
+    from paperclip.engine import station
+    from tests.faults.quick import Quick
+
+    adapters._ADAPTERS[Quick.type] = Quick()
+    station.in_foreground()
+
+
+def ended() -> int:
+    from agents.models import HeartbeatRun
+
+    return HeartbeatRun.objects.filter(status=HeartbeatRun.Status.SUCCEEDED).count()
+
+
+def one_round() -> tuple[float, float, float]:
+    """Runs a second, and milliseconds of processor time of a run in the shifts and in the
+    database."""
+    rows.reopen()
+    rows.queue(RUNS + WARM)
+    context = multiprocessing.get_context("spawn")
+    shifts = [context.Process(target=shift, args=(f"bench {number}",)) for number in range(SHIFTS)]
+    for process in shifts:
+        process.start()
+    try:
+        wait_for(WARM)
+        before, began, counted = processor(shifts), time.monotonic(), ended()
+        wait_for(RUNS + WARM)
+        seconds, after = time.monotonic() - began, processor(shifts)
+    finally:
+        for process in shifts:
+            process.terminate()
+        for process in shifts:
+            process.join(30)
+    check()
+    done = RUNS + WARM - counted
+    python, postgres = ((b - a) * 1000 / done for a, b in zip(before, after, strict=True))
+    return done / seconds, python, postgres
+
+
+def wait_for(count: int) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (done := ended()) < count:
+        assert time.monotonic() < deadline, f"{done} of {count} runs have ended"
+        time.sleep(0.05)
+
+
+def processor(shifts: list[multiprocessing.Process]) -> tuple[float, float]:
+    """Seconds of processor time used so far: by the shifts, by the database."""
+    python = sum(sum(psutil.Process(shift.pid).cpu_times()[:2]) for shift in shifts)
+    return python, rows.server_seconds()
+
+
+def check() -> None:
+    """Every run has ended once, under its own epoch, and left all its traces."""
+    from agents.models import HeartbeatRun, RunEvent
+    from companies.models import Activity
+    from issues.models import Comment, Issue
+
+    total = RUNS + WARM
+    assert HeartbeatRun.objects.filter(status="succeeded", epoch=2).count() == total
+    issues = HeartbeatRun.objects.values("issue_id")
+    assert Issue.objects.filter(id__in=issues, status="done").count() == total
+    assert Comment.objects.filter(issue__in=issues).count() == total
+    assert RunEvent.objects.filter(kind="text").count() == total
+    assert Activity.objects.filter(action="run.succeeded").count() == total
+
+
+def bench() -> Table:
+    table = Table(
+        name="runs",
+        title=f"Whole runs a second: {SHIFTS} shifts, an adapter of 5 ms, {RUNS:,} runs",
+        columns=(
+            "shifts",
+            f"runs/s, median of {ROUNDS} rounds",
+            "processor ms a run, shifts",
+            "processor ms a run, database",
+        ),
+        notes=[
+            "Each run checks its issue out, says a word, closes the issue with a comment and is "
+            f"noted in the activity; {ISSUES:,} issues of {COMPANIES * AGENTS_A_COMPANY} agents. "
+            "All were checked afterwards: ended once, closed, one comment, one word."
+        ],
+    )
+    with rows.database():
+        rows.companies(COMPANIES, agents=AGENTS_A_COMPANY, runs_an_agent=20, adapter_type="quick")
+        rows.issues(ISSUES, open_every=OPEN_EVERY)
+        rounds = [one_round() for _ in range(ROUNDS)]
+        rates, python, postgres = (list(part) for part in zip(*rounds, strict=True))
+        table.add(
+            SHIFTS,
+            spread(rates),
+            f"{statistics.median(python):.1f}",
+            f"{statistics.median(postgres):.1f}",
+        )
+    return table
