@@ -64,6 +64,7 @@ class Run(Answer):
     summary: str | None
     adapter_type: str
     model: str | None
+    on_fallback: bool
     usage_json: RunUsage | None
     result_json: dict[str, Any] | None
     session_id_before: str | None

@@ -7,6 +7,8 @@ class AgentsConfig(AppConfig):
     verbose_name = "Agents"
 
     def ready(self) -> None:
+        from agents import loop_limits
         from agents.adapters import outbound
 
         outbound.configure(allow=settings.OUTBOUND_ALLOW)
+        loop_limits.of_instance()  # a limit that nobody knows is told at the start

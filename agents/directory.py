@@ -47,6 +47,7 @@ class RunRow:
     cost_micros: int | None = 0
     attempt: int = 1
     simulated: bool = False
+    on_fallback: bool = False
 
 
 @dataclass(slots=True)
@@ -210,6 +211,7 @@ def run_rows(
             *("status", "reason", "created_at", "started_at", "finished_at", "code", "attempt"),
             *("input_tokens", "output_tokens", "cost_micros", "unpriced_calls", "adapter_type"),
             *("agent__name", "agent__adapter_type", "issue__identifier", "issue__title"),
+            "on_fallback",
         )
         .order_by(*(("started_at", "id") if live else ("-id",)))[:limit]
     )
@@ -238,6 +240,7 @@ def row(run: HeartbeatRun, step: str = "") -> RunRow:
         cost_micros=None if unknown else run.cost_micros,
         attempt=run.attempt,
         simulated=run.agent.adapter_type == "demo",
+        on_fallback=run.on_fallback,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 
+from agents import loop_limits
 from agents.models import Agent
 
 LINE = {"autocomplete": "off"}
@@ -43,6 +44,15 @@ class AgentForm(forms.Form):
         label="Runs at the same time", initial=1, min_value=1, max_value=100
     )
     max_daily_runs = forms.IntegerField(label="Runs a day at most", required=False, min_value=1)
+    loop_limits = forms.CharField(
+        label="Loop breaker",
+        required=False,
+        max_length=400,
+        widget=forms.TextInput(attrs={**LINE, "placeholder": "same_steps=8, idle_runs=3"}),
+        help_text="Where it differs from the instance. Names: "
+        + ", ".join(loop_limits.NAMES)
+        + ".",
+    )
 
     def __init__(self, managers: list[tuple[str, str]], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -56,7 +66,21 @@ class AgentForm(forms.Form):
         values = {
             name: getattr(agent, name) for name in AgentForm.base_fields if name != "reports_to"
         }
-        return values | {"reports_to": str(agent.reports_to_id or "")}
+        own = ", ".join(f"{name}={value}" for name, value in agent.loop_limits.items())
+        return values | {"reports_to": str(agent.reports_to_id or ""), "loop_limits": own}
+
+    def clean_loop_limits(self) -> dict[str, int]:
+        """From `name=number, name=number`."""
+        given: dict[str, Any] = {}
+        for part in filter(
+            None, (one.strip() for one in self.cleaned_data["loop_limits"].split(","))
+        ):
+            name, _, value = (one.strip() for one in part.partition("="))
+            given[name] = int(value) if value.isascii() and value.isdigit() else value
+        wrong = loop_limits.problem(given)
+        if wrong:
+            raise forms.ValidationError(wrong)
+        return given
 
     def fields_of_agent(self, company_id: Any) -> dict[str, Any]:
         """What `roster.hire` and `roster.update` take."""

@@ -17,26 +17,11 @@ from typing import Any
 import orjson
 from django.db import connection
 
-from agents import roster
+from agents import loop_limits, roster
 from agents.adapters.base import AdapterError, Code, Step
+from agents.loop_limits import Limits
 from agents.models import Agent, HeartbeatRun, Hold
 from companies import activity, live
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How often is too often. Each is the last number that passes."""
-
-    same_steps: int = 8  # with the same arguments and the same result …
-    among_steps: int = 24  # … among so many steps in a row
-    steps_a_minute: int = 240
-    spend_times: int = 10  # the agent's own median
-    spend_floor_micros: int = 1_000_000  # and at least a dollar
-    spend_runs: int = 20  # the runs that make the median
-    spend_runs_needed: int = 5
-
-
-LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +37,9 @@ class Steps:
     """Watches the steps of one run, whichever adapter takes them."""
 
     def __init__(
-        self, limits: Limits = LIMITS, clock: Callable[[], float] = time.monotonic
+        self, limits: Limits | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._limits = limits
+        self._limits = limits = limits or loop_limits.of_instance()
         self._clock = clock
         self._open: dict[str, tuple[str, bytes]] = {}
         self._latest: deque[str] = deque(maxlen=limits.among_steps)
@@ -120,9 +105,10 @@ FROM (SELECT cost_micros FROM agents_heartbeatrun
 """
 
 
-def overspent(*, run: HeartbeatRun, limits: Limits = LIMITS) -> Finding | None:
+def overspent(*, run: HeartbeatRun) -> Finding | None:
     """Has this run cost far more than the agent's runs usually do? Its habit is the median of
     its latest runs; without enough of them nothing is found."""
+    limits = loop_limits.of(run.agent)
     if run.cost_micros <= limits.spend_floor_micros:
         return None
     with connection.cursor() as cursor:
@@ -138,10 +124,10 @@ def overspent(*, run: HeartbeatRun, limits: Limits = LIMITS) -> Finding | None:
     )
 
 
-def check_spend(*, run: HeartbeatRun, limits: Limits = LIMITS) -> None:
+def check_spend(*, run: HeartbeatRun) -> None:
     """Asked before each model call, so that the call that goes too far is the last. Raises
     AdapterError(LOOP)."""
-    finding = overspent(run=run, limits=limits)
+    finding = overspent(run=run)
     if finding is not None:
         raise _stop(finding)
 

@@ -109,6 +109,12 @@ class Agent(models.Model):
     )
     max_daily_runs = models.PositiveIntegerField(null=True, blank=True)
     max_daily_cost_micros = models.BigIntegerField(null=True, blank=True)
+    loop_limits = models.JSONField(
+        default=dict,
+        db_default=models.Value({}, models.JSONField()),  # code of before writes rows, too
+        blank=True,
+        help_text="Where it differs from the instance's limits of `loop_limits.Limits`.",
+    )
 
     version = models.PositiveIntegerField(default=1, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -322,6 +328,12 @@ class HeartbeatRun(models.Model):
         null=True,
         editable=False,
         help_text="The provider connection it counts against; no foreign key, for it is history.",
+    )
+    on_fallback = models.BooleanField(
+        default=False,
+        db_default=False,
+        editable=False,
+        help_text="It went on with, or began on, another connection than its agent's own.",
     )
     started_at = models.DateTimeField(null=True, blank=True)
     output_at = models.DateTimeField(null=True, blank=True, help_text="The last sign of life.")

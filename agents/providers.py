@@ -199,7 +199,7 @@ def same_account(agent: Agent) -> list[Agent]:
 
 # The counts are exact here as in a claim, which locks the company's row as well.
 _MOVE = """
-UPDATE agents_heartbeatrun r SET connection_id = p.id
+UPDATE agents_heartbeatrun r SET connection_id = p.id, on_fallback = true
 FROM agents_providerconnection p
 WHERE r.id = %(run_id)s AND r.epoch = %(epoch)s AND p.id = %(connection_id)s
   AND p.company_id = r.company_id AND p.disabled_at IS NULL

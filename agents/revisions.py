@@ -17,6 +17,7 @@ FIELDS = (
     "name", "role", "title", "icon", "capabilities", "adapter_type", "adapter_config",
     "instructions", "on_finish", "can_hire", "heartbeat_enabled", "interval_seconds", "cron",
     "timezone", "wake_on_demand", "max_concurrent_runs", "max_daily_runs", "max_daily_cost_micros",
+    "loop_limits",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from agents import adapters, connections, revisions, runs, timers
+from agents import adapters, connections, loop_limits, revisions, runs, timers
 from agents.models import Agent, AgentKey, HeartbeatRun, Hold
 from companies import activity, live
 from companies.activity import Actor
@@ -47,6 +47,7 @@ FIELDS = frozenset(
         "max_concurrent_runs",
         "max_daily_runs",
         "max_daily_cost_micros",
+        "loop_limits",
         "status",
     }
 )
@@ -359,6 +360,9 @@ def _check(agent: Agent) -> None:
     if wrong:
         field = "timezone" if "time zone" in wrong else "cron"
         raise Invalid("timer_invalid", wrong, field=field)
+    wrong = loop_limits.problem(agent.loop_limits)
+    if wrong:
+        raise Invalid("loop_limits_invalid", wrong, field="loop_limits")
     try:
         agent.clean_fields(exclude=["company", "reports_to", "number"])
     except ValidationError as error:

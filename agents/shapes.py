@@ -54,6 +54,7 @@ def run(row: HeartbeatRun, now: datetime) -> dict[str, Any]:
         "summary": row.summary or None,
         "adapterType": row.adapter_type,
         "model": row.model or None,
+        "onFallback": row.on_fallback,
         "usageJson": usage(row),
         "resultJson": row.result or None,
         "sessionIdBefore": None,

@@ -10,39 +10,24 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from agents import loops
+from agents import loop_limits, loops
 from agents.adapters.base import Code
+from agents.loop_limits import Limits
 from agents.loops import Finding
 from agents.models import HeartbeatRun
 from agents.wakes import MANUAL, TIMER
 from companies.models import Activity
-from issues import ownership
 from issues.models import Comment, Issue
 
 Run = HeartbeatRun.Status
 
-IDLE_RUNS = 3  # that succeed and leave nothing behind
-RUNS_AN_HOUR = 5  # for one reason, without another status of the issue
 WORDS_REMEMBERED = 50
 
 # Of a run's deeds these say nothing about progress by themselves.
 _ROUTINE = frozenset({"issue.checked_out", "issue.released", "issue.commented"})
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The last numbers that pass."""
-
-    idle_runs: int = IDLE_RUNS
-    runs_an_hour: int = RUNS_AN_HOUR
-    issues_a_run: int = ownership.MAX_CHILDREN_A_RUN
-
-
-LIMITS = Limits()
 
 
 def judge(
@@ -52,11 +37,11 @@ def judge(
     message: str,
     result: Mapping[str, Any],
     now: datetime,
-    limits: Limits = LIMITS,
 ) -> Finding | None:
     """Called in the transaction that ends a run, after everything else is written; `ending` is
     its code. Holds the agent when it went round in circles and says what was found."""
     run = HeartbeatRun.objects.select_related("agent", "issue").get(pk=run.pk)
+    limits = loop_limits.of(run.agent)
     if ending == Code.LOOP:
         finding: Finding | None = loops.stopped(message=message, result=result)
     else:

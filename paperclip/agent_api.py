@@ -14,7 +14,7 @@ from django.utils import timezone
 from ninja import Router
 from pydantic import Field
 
-from agents import roster, shapes, wakes
+from agents import loop_limits, roster, shapes, wakes
 from agents.answers import Run
 from agents.api import find
 from agents.models import Agent, HeartbeatRun, Hold
@@ -45,8 +45,27 @@ class HeartbeatChange(wire.Body):
     max_daily_cost_cents: Cents | None = None
 
 
+Most = Annotated[int, Field(ge=1, le=loop_limits.MOST)]
+
+
+class LoopLimits(wire.Body):
+    """Where the agent differs from the instance; replaces what it had of its own."""
+
+    same_steps: Most | None = None
+    among_steps: Most | None = None
+    steps_a_minute: Most | None = None
+    spend_times: Most | None = None
+    spend_floor_micros: Most | None = None
+    spend_runs: Most | None = None
+    spend_runs_needed: Most | None = None
+    idle_runs: Most | None = None
+    runs_an_hour: Most | None = None
+    issues_a_run: Most | None = None
+
+
 class RuntimeChange(wire.Body):
     heartbeat: HeartbeatChange | None = None
+    loop_limits: LoopLimits | None = None
 
 
 class PermissionChange(wire.Body):
@@ -411,6 +430,9 @@ def _fields(company_id: uuid.UUID, given: dict[str, Any]) -> dict[str, Any]:
     runtime = fields.pop("runtime_config", None)
     if runtime is not None and runtime.heartbeat is not None:
         fields.update(_heartbeat(runtime.heartbeat))
+    if runtime is not None and runtime.loop_limits is not None:
+        own = runtime.loop_limits.given().items()
+        fields["loop_limits"] = {name: value for name, value in own if value is not None}
     permissions = fields.pop("permissions", None)
     if permissions is not None and permissions.can_create_agents is not None:
         fields["can_hire"] = permissions.can_create_agents

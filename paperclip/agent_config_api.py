@@ -139,6 +139,7 @@ CAMEL = {
     "max_concurrent_runs": "runtimeConfig",
     "max_daily_runs": "runtimeConfig",
     "max_daily_cost_micros": "runtimeConfig",
+    "loop_limits": "runtimeConfig",
 }
 
 
@@ -165,7 +166,8 @@ def _config(stored: dict[str, Any]) -> dict[str, Any]:
                 "maxConcurrentRuns": stored.get("max_concurrent_runs"),
                 "maxDailyRuns": stored.get("max_daily_runs"),
                 "maxDailyCostCents": wire.cents(stored.get("max_daily_cost_micros")),
-            }
+            },
+            "loopLimits": agent_shapes.limits(stored.get("loop_limits") or {}),
         },
     }
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import Count
+from pydantic.alias_generators import to_camel
 
 from agents import roster
 from agents.models import Agent, HeartbeatRun, Hold
@@ -108,7 +109,8 @@ def _agent(
                 "maxConcurrentRuns": row.max_concurrent_runs,
                 "maxDailyRuns": row.max_daily_runs,
                 "maxDailyCostCents": wire.cents(row.max_daily_cost_micros),
-            }
+            },
+            "loopLimits": limits(row.loop_limits),
         },
         "budgetMonthlyCents": wire.cents(limit) or 0,
         "budgetMonthlyMicros": limit,
@@ -177,6 +179,11 @@ def org(rows: Iterable[Agent], statuses: Mapping[uuid.UUID, str]) -> list[dict[s
         parent = parents[one]
         (nodes[parent]["reports"] if parent in nodes else roots).append(node)
     return roots
+
+
+def limits(own: Mapping[str, int]) -> dict[str, int]:
+    """An agent's own limits of the loop breaker, in the wire's words."""
+    return {to_camel(name): value for name, value in own.items()}
 
 
 def masked(config: Mapping[str, Any]) -> dict[str, Any]:

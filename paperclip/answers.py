@@ -55,6 +55,7 @@ class HeartbeatConfig(Answer):
 
 class RuntimeConfig(Answer):
     heartbeat: HeartbeatConfig
+    loop_limits: dict[str, int]
 
 
 class HoldOn(Answer):

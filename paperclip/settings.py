@@ -56,6 +56,8 @@ GRACE_SECONDS = env.float("PAPERCLIP_GRACE", 5.0)
 API_CALLS_A_MINUTE = env.int("PAPERCLIP_API_CALLS_A_MINUTE", 60_000)
 AGENT_CALLS_A_MINUTE = env.int("PAPERCLIP_AGENT_CALLS_A_MINUTE", 6_000)
 # The text of a run beyond this many characters is left out.
+# Where the loop breaker's limits differ from those of `agents/loop_limits.py`: name=number, ….
+LOOP_LIMITS: dict[str, int] = env.dict("PAPERCLIP_LOOP_LIMITS", {}, subcast_values=int)
 OUTPUT_LIMIT_CHARS = env.int("PAPERCLIP_OUTPUT_LIMIT", 20_000_000)
 ADMIN_EMAIL = env.str("PAPERCLIP_ADMIN_EMAIL", "")
 ADMIN_PASSWORD = env.str("PAPERCLIP_ADMIN_PASSWORD", "")

@@ -15,6 +15,12 @@ SIMULATED = mark_safe(
 )
 
 
+FALLBACK = mark_safe(
+    '<span class="badge" data-tone="warn" title="Its own provider was in trouble, so another'
+    ' connection answered">ran on fallback</span>'
+)
+
+
 def _when(row: RunRow, now: datetime) -> SafeString:
     if row.status == "running":
         return format.elapsed(row.started_at, now)
@@ -29,7 +35,7 @@ def line(row: RunRow, *, base: str, now: datetime) -> SafeString:
     """Status, agent, what about, its last step; elapsed time, tokens and money at the end."""
     return html(
         '<div class="run-line" id="run-{}">{}<div class="what">{}<b class="strong nowrap">{}</b>'
-        '<span class="row-id">{}</span><a class="row-title" href="{}/runs/{}">{}</a>{}{}</div>'
+        '<span class="row-id">{}</span><a class="row-title" href="{}/runs/{}">{}</a>{}{}{}</div>'
         '<div class="step">{}</div>'
         '<div class="figures"><b>{}</b><span>{}</span></div></div>',
         row.id,
@@ -46,6 +52,7 @@ def line(row: RunRow, *, base: str, now: datetime) -> SafeString:
         )
         if row.simulated
         else "",
+        FALLBACK if row.on_fallback else "",
         row.step or format.label(row.code or row.status),
         _when(row, now),
         html(

@@ -39,6 +39,7 @@ def run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
         "outcome": outcomes.of(found.code) if found.status in FAILED else None,
         "raw": request.GET.get("view") == "raw",
         "unpriced": found.unpriced_calls and not found.cost_micros,
+        "fallback": _fallback(found),
     }
     if context["raw"]:
         context["events"] = _within(found, 0, WINDOW, WINDOW_BYTES)
@@ -51,6 +52,15 @@ def run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     if request.htmx and request.htmx.target == "run-page":
         return render(request, "agents/_run.html", context)
     return render(request, "agents/run.html", context)
+
+
+def _fallback(found: HeartbeatRun) -> str:
+    """Where a run went instead, and why, for who points at the badge."""
+    told = found.result.get("fallback") if isinstance(found.result, dict) else None
+    if not isinstance(told, dict):
+        return "Its own provider was in trouble, so another connection is asked."
+    where = f"{told.get('connection', '')} ({told.get('model', '')})"
+    return f"{where}, because: {outcomes.of(str(told.get('because', ''))).title.lower()}."
 
 
 @page()

@@ -151,6 +151,7 @@ class Heartbeat:
     # --- the adapter's part ------------------------------------------------------------------
 
     async def _run(self, opening: Opening) -> Ending | None:
+        self._steps = loops.Steps(opening.limits)
         self._trace = tracing.begin(opening.briefing, issue_id=self.claimed.issue_id)
         try:
             adapter = adapters.get(opening.briefing.adapter_type)

@@ -14,7 +14,7 @@ from datetime import datetime
 from django.db import transaction
 from django.utils import timezone
 
-from agents import meters, providers, runs
+from agents import loop_limits, meters, providers, runs
 from agents.adapters.base import AdapterError, Code, Route
 from agents.models import HeartbeatRun
 from billing import budgets
@@ -37,6 +37,7 @@ class Opening:
     secrets: Mapping[str, str] = field(repr=False)
     tool_issue: Issue | None
     routes: Sequence[Route] = ()
+    limits: loop_limits.Limits = field(default_factory=loop_limits.of_instance)
 
 
 def open_run(claimed: runs.Claimed) -> Opening:
@@ -49,6 +50,7 @@ def open_run(claimed: runs.Claimed) -> Opening:
     with transaction.atomic():
         run = held(claimed)
         _meter(run)
+        _note_fallback(run)
         work.begin(run=run, now=now)
         facts = briefing.write(run_id=claimed.run_id, epoch=claimed.epoch)
         token = runs.start_token(run_id=claimed.run_id, epoch=claimed.epoch)
@@ -60,6 +62,7 @@ def open_run(claimed: runs.Claimed) -> Opening:
         secrets=_secrets(facts, now),
         tool_issue=run.issue,
         routes=_routes(facts, run.connection_id, now),
+        limits=loop_limits.of(run.agent),
     )
 
 
@@ -68,6 +71,12 @@ def _meter(run: HeartbeatRun) -> None:
     if run.started_at is not None:
         waited = run.started_at - max(run.not_before, run.created_at)
         transaction.on_commit(lambda: meters.observe(meters.WAKE_TO_START, waited.total_seconds()))
+
+
+def _note_fallback(run: HeartbeatRun) -> None:
+    """It was claimed on another connection than its agent's own."""
+    if run.connection_id is not None and run.connection_id != run.agent.connection_id:
+        HeartbeatRun.objects.filter(pk=run.pk, epoch=run.epoch).update(on_fallback=True)
 
 
 def _secrets(facts: Briefing, now: datetime) -> dict[str, str]:

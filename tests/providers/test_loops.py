@@ -9,6 +9,7 @@ import pytest
 
 from agents import loops, roster, runs, wakes
 from agents.adapters.base import AdapterError, Code, Done, Step, Text
+from agents.loop_limits import Limits
 from agents.models import Hold
 from companies.activity import SYSTEM, Actor
 from companies.models import Activity
@@ -74,7 +75,7 @@ def test_work_is_no_circle(steps):
 
 
 def test_a_storm_of_steps_ends_a_run_and_the_same_number_in_peace_does_not():
-    limits = loops.Limits(steps_a_minute=10)
+    limits = Limits(steps_a_minute=10)
     calm = loops.Steps(limits, clock=iter(range(0, 1000, 10)).__next__)
     storm = loops.Steps(limits, clock=iter(range(1000)).__next__)
     for n in range(11):
@@ -256,8 +257,8 @@ def test_the_same_number_over_a_day_is_not(carry, foreign):
 
 
 def test_a_run_that_creates_all_issues_it_may_is_the_last(carry, foreign, acme, ada, monkeypatch):
-    limits = progress.Limits(issues_a_run=3)
-
+    ada.loop_limits = {"issues_a_run": 3}
+    ada.save()
     run = factories.running(ada, foreign)
     by = Actor("agent", ada.pk, "Ada", run.pk)
     for n in range(3):
@@ -269,7 +270,6 @@ def test_a_run_that_creates_all_issues_it_may_is_the_last(carry, foreign, acme, 
         message="",
         result={},
         now=run.started_at + timedelta(minutes=5),
-        limits=limits,
     )
     assert finding is not None
     assert (finding.kind, finding.details["issues"]) == ("fan_out", 3)

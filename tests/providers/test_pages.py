@@ -8,6 +8,7 @@ from django.test import Client
 from agents import breaker
 from agents.adapters.base import Code
 from agents.connection_models import ProviderConnection
+from tests import factories
 
 pytestmark = pytest.mark.django_db
 
@@ -102,3 +103,17 @@ def test_the_page_asks_the_same_few_questions_however_many_there_are(
     client = signed(olga)
     with django_assert_max_num_queries(14):
         assert client.get(URL).status_code == 200
+
+
+def test_a_run_on_the_fallback_wears_a_badge_in_lists_and_on_its_page(signed, vera, hire, connect):
+    agent = hire(connect("Main"), connect("Spare"))
+    told = {"fallback": {"connection": "Spare", "model": "m-2", "because": "rate_limited"}}
+    run = factories.run(agent, status="succeeded", on_fallback=True, result=told)
+    other = factories.run(agent, status="succeeded")
+    browser = signed(vera)
+    for path in (f"/c/ACM/agents/{agent.slug}/", f"/c/ACM/agents/{agent.slug}/runs"):
+        assert browser.get(path).content.decode().count("ran on fallback") == 1
+    page = browser.get(f"/c/ACM/runs/{run.pk}").content.decode()
+    assert "ran on fallback" in page
+    assert "Spare (m-2), because: too many requests." in page
+    assert "on fallback" not in browser.get(f"/c/ACM/runs/{other.pk}").content.decode()

@@ -97,6 +97,7 @@ def test_a_run_on_the_fallback_says_so_everywhere(carried, connect, hire, mock_l
     assert (run.status, run.model, run.connection_id) == ("succeeded", "mock-2", spare.pk)
     assert run.result["fallback"]["because"] == "provider_overloaded"
     assert "Ran on fallback: Spare (mock-2)" in words(run)
+    assert run.on_fallback
     assert [event.model for event in CostEvent.objects.filter(run_id=run.pk)] == ["mock-2"]
     assert not Reservation.objects.filter(run_id=run.pk, state="held").exists()
     main.refresh_from_db()
@@ -117,6 +118,7 @@ def test_a_run_that_is_claimed_on_the_fallback_says_so_too(carried, connect, hir
     assert (run.status, run.connection_id) == ("succeeded", spare.pk)
     assert run.result["fallback"]["because"] == "provider_open"
     assert "Ran on fallback" in words(run)
+    assert run.on_fallback
 
 
 def test_a_short_wait_for_the_limit_happens_inside_the_run(carried, connect, hire, mock_llm):
