@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from companies import live
+from companies import live, rows
 from companies.models import Activity
 
 
@@ -37,7 +37,7 @@ def record(
     now: datetime,
 ) -> Activity:
     """Write one row. `action` reads like `issue.created`; `details` holds before and after."""
-    row = Activity.objects.create(
+    row = Activity(
         company_id=company_id,
         occurred_at=now,
         actor_type=actor.type,
@@ -50,5 +50,6 @@ def record(
         entity_name=entity_name[:200],
         details=dict(details or {}),
     )
+    rows.insert(row)
     live.publish(company_id, "activity")
     return row

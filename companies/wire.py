@@ -221,6 +221,12 @@ def moment(value: datetime | None) -> str | None:
     return value.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
+def moment_sql(column: str) -> str:
+    """The SQL that writes a moment as `moment` does. `column` is a name of ours, never a caller's
+    word."""
+    return f"to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
+
+
 def cents(micros: int | None) -> int | float | None:
     """Micro-dollars as cents: a whole number where it is one. Unknown stays unknown."""
     if micros is None:

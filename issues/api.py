@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -209,7 +210,7 @@ def create_issue(request: HttpRequest, company: str, body: NewIssue) -> HttpResp
 )
 def get_issue(request: HttpRequest, issue: str) -> HttpResponse:
     found = find(request, issue)
-    return wire.answer(shapes.full(found, timezone.now()), version=found.version)
+    return wire.answer(shapes.full(found), version=found.version)
 
 
 @router.patch(
@@ -347,7 +348,7 @@ def _create(
     if parent is not None:
         fields["parent"] = parent
     actor, now = wire.principal(request).actor, timezone.now()
-    with transaction.atomic():
+    with contextlib.nullcontext() if label_ids is None else transaction.atomic():
         made = board.create(company=company, actor=actor, now=now, **fields)
         _label(made, label_ids, actor, now)
     return made

@@ -6,20 +6,21 @@ of those it wakes. Each takes the actor and the clock. Checkouts are `work.py`'s
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from agents.models import Agent, HeartbeatRun
-from companies import live
+from companies import live, rows
 from companies.activity import Actor
 from companies.errors import Conflict, Invalid
 from companies.models import Company, Goal, Project, User
 from issues import changes as changing
-from issues import consequences, fields, graph, ownership, questions
+from issues import consequences, fields, graph, numbers, ownership, questions
 from issues.models import Blocker, Comment, Issue
 
 S = Issue.Status
@@ -27,14 +28,7 @@ Source = HeartbeatRun.Source
 
 answer = questions.answer  # the third thing people do in a thread, beside commenting and closing
 
-_NEXT_NUMBER = """
-INSERT INTO issues_issuecounter (company_id, last_number) VALUES (%s, 1)
-ON CONFLICT (company_id) DO UPDATE SET last_number = issues_issuecounter.last_number + 1
-RETURNING last_number
-"""
 
-
-@transaction.atomic
 def create(
     *,
     company: Company,
@@ -61,9 +55,52 @@ def create(
     """
     now = now or timezone.now()
     blocking = fields.blockers(blocked_by, company.id)
-    if blocking:
-        graph.lock(company.id, "write")
-        blocking = list(Issue.objects.filter(id__in=[one.id for one in blocking]))
+    # What blocks it must not be closed meanwhile; else nothing is locked before its own rows.
+    with transaction.atomic() if blocking else contextlib.nullcontext():
+        if blocking:
+            graph.lock(company.id, "write")
+            blocking = list(Issue.objects.filter(id__in=[one.id for one in blocking]))
+        issue = _draft(
+            company=company,
+            actor=actor,
+            now=now,
+            title=title,
+            description=description,
+            status=status,
+            priority=priority,
+            assignee_agent=assignee_agent,
+            assignee_user=assignee_user,
+            project=project,
+            goal=goal,
+            parent=parent,
+            blocking=blocking,
+            billing_code=billing_code,
+        )
+        # After all that could refuse it, and before the transaction: see `numbers.take`.
+        issue.number = numbers.take(company.id)
+        issue.identifier = f"{company.issue_prefix}-{issue.number}"
+        _enter(issue, blocking, actor=actor, now=now, wake=wake)
+    return issue
+
+
+def _draft(
+    *,
+    company: Company,
+    actor: Actor,
+    now: datetime,
+    title: str,
+    description: str,
+    status: str | None,
+    priority: str | int,
+    assignee_agent: Agent | None,
+    assignee_user: User | None,
+    project: Project | None,
+    goal: Goal | None,
+    parent: Issue | None,
+    blocking: list[Issue],
+    billing_code: str,
+) -> Issue:
+    """The new issue, checked and unwritten; it still lacks its number."""
     fields.ours(parent, company.id, "parent")
     changing.check_people(company.id, assignee_agent, assignee_user)
     ownership.check_assignee(agent=assignee_agent, actor=actor)
@@ -75,7 +112,7 @@ def create(
     _check_first_status(status, waits=waits)
     if parent is not None:
         project, goal = project or parent.project, goal or parent.goal
-    issue = Issue(
+    return Issue(
         company=company,
         title=fields.title(title),
         description=fields.description(description),
@@ -93,12 +130,16 @@ def create(
         created_at=now,
         updated_at=now,
     )
-    issue.number = _next_number(company)
-    issue.identifier = f"{company.issue_prefix}-{issue.number}"
-    issue.save(force_insert=True)
-    Blocker.objects.bulk_create(
-        [Blocker(company=company, issue=issue, blocking=one) for one in blocking]
-    )
+
+
+@transaction.atomic
+def _enter(issue: Issue, blocking: list[Issue], *, actor: Actor, now: datetime, wake: bool) -> None:
+    """Write the issue with what belongs to it, and wake its agent."""
+    rows.insert(issue)
+    if blocking:
+        Blocker.objects.bulk_create(
+            [Blocker(company_id=issue.company_id, issue=issue, blocking=one) for one in blocking]
+        )
     consequences.record(
         issue,
         actor=actor,
@@ -108,16 +149,16 @@ def create(
             "after": {
                 "status": issue.status,
                 "priority": issue.get_priority_display(),
-                "assignee": changing.name(assignee_agent or assignee_user),
-                **({"parent": parent.identifier} if parent else {}),
+                "assignee": changing.name(issue.assignee_agent or issue.assignee_user),
+                **({"parent": issue.parent.identifier} if issue.parent else {}),
                 **({"blocked_by": [b.identifier for b in blocking]} if blocking else {}),
             }
         },
     )
     consequences.announce(issue)
-    if wake and assignee_agent is not None and not waits and status == S.TODO:
+    waits = any(one.status not in Issue.CLOSED for one in blocking)
+    if wake and issue.assignee_agent is not None and not waits and issue.status == S.TODO:
         consequences.wake_assigned(issue, actor=actor, now=now)
-    return issue
 
 
 @transaction.atomic
@@ -322,10 +363,3 @@ def _check_first_status(status: str, *, waits: bool) -> None:
             field="status",
             details={"allowed": [S.BACKLOG, S.TODO]},
         )
-
-
-def _next_number(company: Company) -> int:
-    """The company's next number. Its row stays locked until the commit, so it comes last."""
-    with connection.cursor() as cursor:
-        cursor.execute(_NEXT_NUMBER, [company.id])
-        return int(cursor.fetchone()[0])

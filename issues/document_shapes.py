@@ -45,15 +45,6 @@ def documents(rows: Sequence[Document]) -> list[dict[str, Any]]:
     return [document(row, latest.get((row.id, row.revision))) for row in rows]
 
 
-def summaries(issue_id: uuid.UUID) -> list[dict[str, Any]]:
-    """An issue's documents without their text."""
-    rows = list(Document.objects.filter(issue_id=issue_id).order_by("key", "id"))
-    shaped = documents(rows)
-    for one in shaped:
-        del one["body"]
-    return shaped
-
-
 def revision(row: DocumentRevision, of: Document) -> dict[str, Any]:
     return {
         "id": row.id,

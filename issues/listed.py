@@ -24,8 +24,6 @@ from issues.models import Issue
 
 EXCERPT = 100
 
-_AT = "to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
-
 # The order is that of `_row`.
 _COLUMNS = f"""
     i.id, i.company_id, i.project_id, i.goal_id, i.parent_id, i.title,
@@ -46,7 +44,8 @@ labels AS (
     SELECT l.issue_id,
         json_agg(json_build_object(
             'id', b.id, 'companyId', b.company_id, 'name', b.name, 'color', b.color,
-            'createdAt', {_AT.format("b.created_at")}, 'updatedAt', {_AT.format("b.updated_at")}
+            'createdAt', {wire.moment_sql("b.created_at")},
+            'updatedAt', {wire.moment_sql("b.updated_at")}
         ) ORDER BY b.name, l.id) AS labels
     FROM issues_issuelabel l JOIN issues_label b ON b.id = l.label_id
     WHERE l.issue_id IN (SELECT id FROM page) GROUP BY l.issue_id

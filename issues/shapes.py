@@ -1,6 +1,6 @@
 """Issues, comments and interactions as the API shows them: rows in, plain dictionaries out.
 
-Lists of issues are written by the database: `listed.py`.
+What stands around an issue: `around.py`. Lists of issues: `listed.py`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from agents import shapes as run_shapes
 from agents.models import HeartbeatRun
 from companies import shapes as company_shapes
 from companies.models import Goal, Project
-from issues import document_shapes
-from issues.models import Blocker, Checkout, Comment, Interaction, Issue, Priority
+from issues import around, document_shapes
+from issues.models import Comment, Interaction, Issue, Priority
 
-MAX_ANCESTORS = 20
 COLUMNS = (
     "id", "company_id", "number", "identifier", "title", "description", "status", "priority",
     "assignee_agent_id", "assignee_user_id", "project_id", "goal_id", "parent_id",
@@ -77,28 +76,26 @@ def issue(row: dict[str, Any], labels: list[dict[str, Any]] | None = None) -> di
     }
 
 
-def full(found: Issue, now: datetime) -> dict[str, Any]:
+def full(found: Issue) -> dict[str, Any]:
     """One issue with all that stands around it."""
-    blockers, dependants = _related(found)
-    waiting = [one for one in blockers if one["status"] not in Issue.CLOSED]
+    near = around.read(found.pk)
+    blockers = near["blockers"] or []
+    waiting = [one for one in blockers if one["status"] not in _CLOSED]
     return {
-        **issue(_row(found, _held(found)), document_shapes.labels([found.pk]).get(found.pk)),
-        "ancestors": ancestors(found),
+        **issue(_row(found, near["held"]), near["labels"]),
+        "ancestors": near["ancestors"] or [],
         "blockedBy": blockers,
-        "blocks": dependants,
+        "blocks": near["dependants"] or [],
         "blockerAttention": attention([(one["id"], one["identifier"]) for one in waiting]),
-        "reviewAttention": _review(found),
-        "activeRun": live_runs([found.pk], now).get(found.pk),
+        "reviewAttention": _review(found, near["asked"] or []),
+        "activeRun": near["run"],
         "project": company_shapes.project(found.project),
         "goal": company_shapes.goal(found.goal),
         "relatedWork": {"outbound": [], "inbound": []},
         "referencedIssueIdentifiers": [],
         "planDocument": None,
-        "documentSummaries": document_shapes.summaries(found.pk),
-        "workProducts": [
-            document_shapes.product(product)
-            for product in found.work_products.select_related("issue").order_by("created_at", "id")
-        ],
+        "documentSummaries": near["documents"] or [],
+        "workProducts": near["products"] or [],
         "mentionedProjects": [],
         "currentExecutionWorkspace": None,
     }
@@ -106,29 +103,28 @@ def full(found: Issue, now: datetime) -> dict[str, Any]:
 
 def written(found: Issue) -> dict[str, Any]:
     """An issue as the answer to a write: itself and what blocks it."""
-    blockers, dependants = _related(found)
-    labels = document_shapes.labels([found.pk]).get(found.pk)
-    return _written(_row(found, _held(found)), labels, blockers, dependants)
+    near = around.read(found.pk, "held", "labels", "blockers", "dependants")
+    return _written(_row(found, near["held"]), near["labels"], near["blockers"], near["dependants"])
 
 
 def created(found: Issue, *, linked: bool, labelled: bool) -> dict[str, Any]:
     """The same for an issue that is new: nobody holds it and nothing waits for it yet. `linked`:
     it was made with blockers; `labelled`: with labels."""
-    blockers = _related(found)[0] if linked else []
+    blockers = around.read(found.pk, "blockers")["blockers"] if linked else None
     labels = document_shapes.labels([found.pk]).get(found.pk) if labelled else None
-    return _written(_row(found, None), labels, blockers, [])
+    return _written(_row(found, None), labels, blockers, None)
 
 
 def _written(
     row: dict[str, Any],
     labels: list[dict[str, Any]] | None,
-    blockers: list[dict[str, Any]],
-    dependants: list[dict[str, Any]],
+    blockers: list[dict[str, Any]] | None,
+    dependants: Any,
 ) -> dict[str, Any]:
     return {
         **issue(row, labels),
-        "blockedBy": blockers,
-        "blocks": dependants,
+        "blockedBy": blockers or [],
+        "blocks": dependants or [],
         "relatedWork": {"outbound": [], "inbound": []},
         "referencedIssueIdentifiers": [],
     }
@@ -140,92 +136,6 @@ def _row(found: Issue, held: dict[str, Any] | None) -> dict[str, Any]:
     for name in ("run_id", "agent_id", "created_at"):
         row[f"held__{name}"] = held[name] if held else None
     return row
-
-
-def _held(found: Issue) -> dict[str, Any] | None:
-    live = Checkout.objects.filter(issue_id=found.pk, released_at=None)
-    held = live.values("run_id", "agent_id", "created_at").first()
-    return dict(held) if held else None
-
-
-def _related(found: Issue) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What blocks an issue, and what it blocks, in one statement."""
-    names = (
-        "id", "identifier", "title", "status", "priority", "assignee_agent_id",
-        "assignee_user_id",
-    )  # fmt: skip
-    both = Q(issue_id=found.pk) | Q(blocking_id=found.pk)
-    pairs = (
-        Blocker.objects.filter(both)
-        .order_by("created_at", "id")
-        .values(*(f"{end}__{name}" for end in ("issue", "blocking") for name in names))
-    )
-    blockers, dependants = [], []
-    for pair in pairs:
-        if pair["issue__id"] == found.pk:
-            blockers.append(_end(pair, "blocking"))
-        else:
-            dependants.append(_end(pair, "issue"))
-    return blockers, dependants
-
-
-def _end(pair: dict[str, Any], end: str) -> dict[str, Any]:
-    return {
-        "id": pair[f"{end}__id"],
-        "identifier": pair[f"{end}__identifier"],
-        "title": pair[f"{end}__title"],
-        "status": pair[f"{end}__status"],
-        "priority": PRIORITIES[pair[f"{end}__priority"]],
-        "assigneeAgentId": pair[f"{end}__assignee_agent_id"],
-        "assigneeUserId": pair[f"{end}__assignee_user_id"],
-        "scheduledRetry": None,
-    }
-
-
-def ancestors(found: Issue) -> list[dict[str, Any]]:
-    """Parent, grandparent and so on, nearest first."""
-    chain: list[dict[str, Any]] = []
-    parent_id = found.parent_id
-    while parent_id is not None and len(chain) < MAX_ANCESTORS:
-        row = Issue.objects.filter(pk=parent_id).values(*_ANCESTOR).first()
-        if row is None:
-            break
-        parent_id = row["parent_id"]
-        chain.append(
-            {
-                "id": row["id"],
-                "identifier": row["identifier"],
-                "title": row["title"],
-                "description": row["description"] or None,
-                "status": row["status"],
-                "priority": PRIORITIES[row["priority"]],
-                "assigneeAgentId": row["assignee_agent_id"],
-                "assigneeUserId": row["assignee_user_id"],
-                "projectId": row["project_id"],
-                "goalId": row["goal_id"],
-            }
-        )
-    return chain
-
-
-_ANCESTOR = (
-    "id", "identifier", "title", "description", "status", "priority", "assignee_agent_id",
-    "assignee_user_id", "project_id", "goal_id", "parent_id",
-)  # fmt: skip
-
-
-def open_blockers(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, list[tuple[uuid.UUID, str]]]:
-    """For each issue the open ones that block it."""
-    found: dict[uuid.UUID, list[tuple[uuid.UUID, str]]] = {}
-    pairs = (
-        Blocker.objects.filter(issue_id__in=ids)
-        .exclude(blocking__status__in=Issue.CLOSED)
-        .order_by("created_at", "id")
-        .values_list("issue_id", "blocking_id", "blocking__identifier")
-    )
-    for waiting, blocking, identifier in pairs:
-        found.setdefault(waiting, []).append((blocking, identifier))
-    return found
 
 
 def attention(blockers: Sequence[tuple[uuid.UUID, str]]) -> dict[str, Any]:
@@ -240,13 +150,9 @@ def attention(blockers: Sequence[tuple[uuid.UUID, str]]) -> dict[str, Any]:
     }
 
 
-def _review(found: Issue) -> dict[str, Any]:
-    pending = list(
-        Interaction.objects.filter(issue=found, status=Interaction.Status.PENDING)
-        .order_by("created_at", "id")
-        .values_list("id", flat=True)
-    )
-    paths = [{"kind": "interaction", "id": one} for one in pending]
+def _review(found: Issue, asked: Sequence[Any]) -> dict[str, Any]:
+    """What a review waits for; `asked` are the pending interactions."""
+    paths = [{"kind": "interaction", "id": one} for one in asked]
     waits = found.status == Issue.Status.IN_REVIEW
     return {"state": "waiting" if waits else "none", "paths": paths, "reason": None}
 
@@ -269,7 +175,8 @@ def live_runs(ids: Sequence[uuid.UUID], now: datetime) -> dict[uuid.UUID, dict[s
 
 def context(found: Issue, wake_comment: Comment | None) -> dict[str, Any]:
     """What an agent reads at the start of a heartbeat."""
-    row = written(found)
+    near = around.read(found.pk, "held", "labels", "ancestors", "blockers", "dependants", "asked")
+    row = _written(_row(found, near["held"]), near["labels"], near["blockers"], near["dependants"])
     keep = (
         "id", "identifier", "title", "description", "status", "version", "workMode", "priority",
         "projectId", "goalId", "parentId", "blockedBy", "blocks", "assigneeAgentId",
@@ -282,9 +189,9 @@ def context(found: Issue, wake_comment: Comment | None) -> dict[str, Any]:
         "issue": {
             **{name: row[name] for name in keep},
             "blockerAttention": attention(waiting),
-            "reviewAttention": _review(found),
+            "reviewAttention": _review(found, near["asked"] or []),
         },
-        "ancestors": ancestors(found),
+        "ancestors": near["ancestors"] or [],
         "project": _short(found.project, "name", "status", "targetDate"),
         "goal": _short(found.goal, "title", "status", "level", "parentId"),
         "commentCursor": {

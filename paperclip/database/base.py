@@ -44,14 +44,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
         A server that ends a session says so and closes the socket, so a quiet socket is a healthy
         one. Only when something waits in it is the server really asked.
         """
-        if (
-            self.connection is None
-            or not self.health_check_enabled
-            or self.health_check_done
-            or _is_quiet(self.connection)
-        ):
+        if self.connection is None or not self.health_check_enabled or self.health_check_done:
             return
-        super().close_if_health_check_failed()
+        if _is_quiet(self.connection):
+            self.health_check_done = True
+        else:
+            super().close_if_health_check_failed()
 
 
 def _is_quiet(connection: psycopg.Connection[Any]) -> bool:
