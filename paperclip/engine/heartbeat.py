@@ -62,13 +62,20 @@ class Heartbeat:
     """A claimed run being carried out. `stop` may be called at any time, from the event loop."""
 
     def __init__(
-        self, claimed: runs.Claimed, *, hands: Hands, journal: Journal, trusted: Callable[[], bool]
+        self,
+        claimed: runs.Claimed,
+        *,
+        hands: Hands,
+        journal: Journal,
+        trusted: Callable[[], bool],
+        on_begun: Callable[[], object] = lambda: None,
     ) -> None:
         self.claimed = claimed
         self.journal = journal
         self.why = ""  # cancel, shutdown or fenced
         self._hands = hands
         self._trusted = trusted
+        self._on_begun = on_begun
         self._work: asyncio.Task[Ending | None] | None = None
         self._loose: set[asyncio.Future[Any]] = set()  # bookings and tool calls on their way
         self._opening: Opening | None = None
@@ -143,6 +150,7 @@ class Heartbeat:
         if self.why:
             return self._stopped()
         self._work = asyncio.create_task(self._run(self._opening))
+        self._on_begun()
         try:
             return await self._work
         except asyncio.CancelledError:

@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 HANDS = 4  # threads for domain verbs
 CAPACITY = 250
 CLAIM_BATCH = 50
+AHEAD = 32  # claimed runs that may stand before the hands: more is for other shifts to take
 LOOKS = 8  # claims in a row before the loop takes a breath
 POLL_SECONDS = 1.0  # the net below LISTEN
 ROUND_SECONDS = 2.0  # between looks for lost runs and due timers
@@ -270,7 +271,7 @@ class Shift:
 
     async def _claim_all(self) -> None:
         for _ in range(LOOKS):
-            free = self.capacity - len(self.running)
+            free = self._room()
             if free <= 0 or self._ending or not self.lease.good:
                 return
             batch = await self._gate.call(
@@ -291,12 +292,23 @@ class Shift:
                 await asyncio.sleep(about(0.02))
         self._work.set()
 
+    def _room(self) -> int:
+        """How many runs may be claimed. Runs at their adapters cost little and may be many; those
+        that wait for a hand, to be opened or closed, would only start later here than elsewhere,
+        and be lost in heaps with this process."""
+        waiting = sum(not beat.acting for beat, _ in self.running.values())
+        return min(self.capacity - len(self.running), AHEAD - waiting)
+
     def _start(self, claimed: runs.Claimed) -> None:
         journal = Journal(
             run_id=claimed.run_id, epoch=claimed.epoch, limit_chars=settings.OUTPUT_LIMIT_CHARS
         )
         beat = Heartbeat(
-            claimed, hands=self._hands, journal=journal, trusted=lambda: self.lease.good
+            claimed,
+            hands=self._hands,
+            journal=journal,
+            trusted=lambda: self.lease.good,
+            on_begun=self._work.set,  # there is room for another one before the hands
         )
         task = asyncio.create_task(beat.carry(), name=f"run {claimed.run_id}")
         self.running[claimed.run_id] = (beat, task)

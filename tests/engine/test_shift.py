@@ -142,6 +142,30 @@ def test_no_more_runs_than_its_capacity(during, puppet, acme):
     during(watch, capacity=2)
 
 
+def test_it_claims_no_more_than_its_hands_can_open_soon(during, puppet, acme, monkeypatch):
+    """What stands before the hands is bounded; what is at an adapter is not."""
+    puppet.play = wait_for_ever()
+    monkeypatch.setattr(shift, "AHEAD", 3)
+    ahead: list[int] = []
+    opened = shift.Shift._start
+
+    def start(one: Shift, claimed: runs.Claimed) -> None:
+        opened(one, claimed)
+        ahead.append(sum(not beat.acting for beat, _ in one.running.values()))
+
+    monkeypatch.setattr(shift.Shift, "_start", start)
+    agent = factories.agent(acme, adapter_type="puppet", max_concurrent_runs=20)
+    for _ in range(15):
+        queue(agent)
+
+    async def watch(_: Shift) -> None:
+        await until(lambda: statuses().count("running") == 15)
+
+    during(watch)
+    assert len(ahead) == 15
+    assert max(ahead) <= 3
+
+
 def test_a_place_that_becomes_free_is_filled_at_once(during, pia, monkeypatch):
     monkeypatch.setattr(shift, "POLL_SECONDS", 60)
     for _ in range(5):
