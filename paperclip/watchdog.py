@@ -10,9 +10,8 @@ import logging
 import time
 
 import psycopg
-import redis
 from django.conf import settings
-from django.db import DatabaseError, connections
+from django.db import connections
 
 from paperclip.engine import schedule
 
@@ -117,7 +116,7 @@ def keep_bells_waiting() -> bool:
     """
     try:
         schedule.ring()
-    except (DatabaseError, redis.RedisError) as error:
+    except schedule.away() as error:
         logger.warning("The watchdog cannot ring for a shift: %s", error)
         return False
     finally:
@@ -135,7 +134,7 @@ def _ring_canary() -> None:
     _canary_rung_at = now
     try:
         schedule.ring_canary()
-    except (DatabaseError, redis.RedisError) as error:
+    except schedule.away() as error:
         logger.warning("The watchdog cannot send a canary: %s", error)
     finally:
         connections.close_all()
