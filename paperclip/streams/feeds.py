@@ -18,6 +18,9 @@ from typing import Any
 from paperclip.streams import sse
 
 TAIL_EVENTS = 512
+# Of what was there before the latest rows. Whoever reads along needs no more than this, and each of
+# hundreds of runs would keep half a thousand events for somebody who never comes.
+TAIL_BEFORE = 32
 TAIL_BYTES = 256 * 1024
 BATCHES_KEPT = 64
 MANY_NOTICES = 200
@@ -57,6 +60,7 @@ class RunFeed:
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
         """Take rows that follow `last`, in order of seq; each is encoded once for all viewers."""
+        before = len(self.frames)
         for row in rows:
             if row["seq"] <= self.last:
                 continue
@@ -64,7 +68,8 @@ class RunFeed:
             self.frames.append((row["seq"], data))
             self.size += len(data)
             self.last = row["seq"]
-        while len(self.frames) > TAIL_EVENTS or (self.size > TAIL_BYTES and len(self.frames) > 1):
+        most = min(TAIL_EVENTS, TAIL_BEFORE + len(self.frames) - before)
+        while len(self.frames) > most or (self.size > TAIL_BYTES and len(self.frames) > 1):
             seq, data = self.frames.popleft()
             self.size -= len(data)
             self.floor = seq
