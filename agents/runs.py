@@ -202,7 +202,7 @@ FROM finished f JOIN agents_agent a ON a.id = f.agent_id
 """
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def finish(
     *,
     run_id: uuid.UUID,
@@ -328,7 +328,10 @@ def expired(*, limit: int = RESCUE_BATCH) -> list[tuple[uuid.UUID, int]]:
 def held(*, run_id: uuid.UUID, epoch: int) -> HeartbeatRun | None:
     """The run with its agent and issue, None when it has left this epoch."""
     return (
-        HeartbeatRun.objects.select_related("agent", "issue").filter(id=run_id, epoch=epoch).first()
+        HeartbeatRun.objects.select_related("agent", "issue")
+        .filter(id=run_id, epoch=epoch)
+        .order_by()
+        .first()
     )
 
 
