@@ -16,7 +16,7 @@ from django.db.models.functions import TruncDate
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 
-from agents import directory
+from agents import directory, savings
 from agents.models import Agent, HeartbeatRun, Hold
 from agents.views import rows as run_rows
 from billing import reports
@@ -270,6 +270,7 @@ def _money(request: PageRequest) -> dict[str, Any]:
     return {
         **costs.month(request.company, request.now),
         "lines": reports.by_agent(company_id=request.company.id, now=request.now)[:4],
+        "savings": savings.of_company(company_id=request.company.id, now=request.now),
     }
 
 

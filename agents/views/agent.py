@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
-from agents import adapters, agent_keys, config_form, directory, outcomes, roster, runs
+from agents import adapters, agent_keys, config_form, directory, outcomes, roster, runs, savings
 from agents.forms import AgentForm
 from agents.models import Agent, AgentKey, HeartbeatRun, Hold
 from agents.views import rows
@@ -40,6 +40,7 @@ def overview(request: PageRequest, slug: str) -> HttpResponse:
     context = frame(request, slug, "overview")
     found = directory.run_rows(company_id=request.company.id, agent_id=context["agent"].id, limit=8)
     context["runs"] = [rows.line(row, base=request.base, now=request.now) for row in found]
+    context["savings"] = savings.of_agent(agent=context["agent"], now=request.now)
     return render(request, "agents/overview.html", context)
 
 

@@ -17,7 +17,7 @@ from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from agents import meters, runs, timers
-from agents.models import Agent, HeartbeatRun
+from agents.models import Agent, AgentTally, HeartbeatRun
 from billing import audit, budgets
 from companies import activity, partitions
 from companies.models import CliLogin, IdempotencyRecord, SignInLink, Throttle
@@ -30,6 +30,7 @@ BATCH = 200
 KEEP_ANSWERS = timedelta(days=1)
 KEEP_LINKS = timedelta(days=7)
 KEEP_THROTTLES = timedelta(days=1)
+KEEP_TALLIES = timedelta(days=90)
 SWEEP_ROWS = 5_000
 
 
@@ -139,7 +140,8 @@ def forget(*, now: datetime) -> None:
     links = SignInLink.objects.filter(expires_at__lt=now - KEEP_LINKS)
     logins = CliLogin.objects.filter(expires_at__lt=now - KEEP_LINKS)
     throttles = Throttle.objects.filter(window_start__lt=now - KEEP_THROTTLES)
-    for old in (answers, links, logins, throttles):
+    tallies = AgentTally.objects.filter(day__lt=(now - KEEP_TALLIES).date())
+    for old in (answers, links, logins, throttles, tallies):
         old.filter(pk__in=list(old.values_list("pk", flat=True)[:SWEEP_ROWS])).delete()
 
 
