@@ -77,6 +77,7 @@ class Sampler(threading.Thread):
             most[key] = max(most[key], count)
 
 
+@pytest.mark.fault("T28", "six claimers, ten agents, two companies")
 def test_every_run_is_claimed_once_and_no_cap_is_ever_exceeded(acme, globex):
     Company.objects.filter(pk=acme.pk).update(max_concurrent_agents=3)
     Company.objects.filter(pk=globex.pk).update(max_concurrent_agents=2)
@@ -101,6 +102,7 @@ def test_every_run_is_claimed_once_and_no_cap_is_ever_exceeded(acme, globex):
         assert sampler.most_of_agent[agent.pk] <= agent.max_concurrent_runs
 
 
+@pytest.mark.fault("T28", "sixty pauses race with claims")
 def test_a_pause_that_races_with_claims_never_leaks(acme):
     """Once the pause has returned, nothing new starts. Sixty rounds."""
     worker_id = worker()

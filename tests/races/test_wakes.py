@@ -33,6 +33,7 @@ def wake(agent, issue, **fields) -> runs.Wake:
     )
 
 
+@pytest.mark.fault("T27", "eight people comment while the agent runs")
 def test_no_wish_is_lost_while_runs_start_and_end(ada, issue):
     """Eight people comment while the agent runs again and again."""
     worker_id = workers.register(instance="here", slot=0, pid=1, capacity=10)
@@ -104,6 +105,7 @@ def test_many_clocks_make_one_run_a_slot(acme, now):
     assert HeartbeatRun.objects.count() == 20
 
 
+@pytest.mark.fault("T20", "five rescuers at once, no leader")
 def test_many_rescuers_rescue_each_run_once(acme, now, monkeypatch):
     puppets.register(monkeypatch, puppets.Puppet())
     dead = factories.worker(lease_expires_at=now - timedelta(seconds=1))
