@@ -2,15 +2,22 @@
 what is kept aside is what reservations hold.
 
 Each check is one statement that returns only what is wrong, so an empty answer is the proof.
-Run by `manage.py billing_check`, every night and at the end of the money tests.
+`drifts` proves everything: by `manage.py billing_check`, every night and after each money test.
+`look` proves what can still change, every minute, and keeps what it found for the pages.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.db import connection
+
+from billing.models import BooksCheck
+from companies import partitions
 
 log = logging.getLogger(__name__)
 
@@ -125,14 +132,75 @@ CHECKS: dict[str, str] = {
 }
 
 
+# The same for yesterday, today and this month, by index: it does not read more with the years.
+RECENT: dict[str, str] = {
+    "ledger = days": """
+        WITH booked AS (
+            SELECT company.id AS company_id, day.day, COALESCE(SUM(event.cost_micros), 0) AS spent,
+                   COUNT(event.id) AS events
+              FROM companies_company company
+             CROSS JOIN (VALUES (%(yesterday)s::date), (%(today)s::date)) AS day (day)
+              LEFT JOIN billing_costevent event ON event.company_id = company.id
+               AND event.occurred_at >= day.day AT TIME ZONE 'UTC'
+               AND event.occurred_at < (day.day + 1) AT TIME ZONE 'UTC'
+             GROUP BY 1, 2),
+        rolled AS (
+            SELECT company_id, day, SUM(spent_micros) AS spent, SUM(events) AS events
+              FROM billing_daycost WHERE day IN (%(yesterday)s, %(today)s) GROUP BY 1, 2)
+        SELECT concat_ws(' ', 'company', company_id, day, metric.name), metric.one, metric.other
+          FROM booked FULL JOIN rolled USING (company_id, day)
+         CROSS JOIN LATERAL (VALUES
+               ('micros', COALESCE(booked.spent, 0), COALESCE(rolled.spent, 0)),
+               ('events', COALESCE(booked.events, 0), COALESCE(rolled.events, 0))
+               ) AS metric (name, one, other)
+         WHERE metric.one <> metric.other
+    """,
+    "days = totals": """
+        WITH rolled AS (
+            SELECT scope, scope_id, "window", period_start, SUM(spent_micros) AS spent
+              FROM billing_daycost cost
+             CROSS JOIN LATERAL (VALUES ('agent', agent_id), ('project', project_id),
+                                        ('company', company_id)) AS whose (scope, scope_id)
+             CROSS JOIN LATERAL (VALUES ('day', day), ('month', date_trunc('month', day)::date))
+                                AS period ("window", period_start)
+             WHERE scope_id IS NOT NULL AND day >= LEAST(%(month)s, %(yesterday)s)::date
+             GROUP BY 1, 2, 3, 4),
+        total AS (
+            SELECT scope, scope_id, "window", period_start, spent_micros FROM billing_spend
+             WHERE ("window", period_start) IN (('day', %(yesterday)s), ('day', %(today)s),
+                                                ('month', %(month)s)))
+        SELECT concat_ws(' ', scope, scope_id, "window", period_start, 'micros'),
+               COALESCE(rolled.spent, 0), total.spent_micros
+          FROM total LEFT JOIN rolled USING (scope, scope_id, "window", period_start)
+         WHERE COALESCE(rolled.spent, 0) <> total.spent_micros
+    """,
+    "reservations = totals": CHECKS["reservations = totals"],
+}
+
+
 def drifts(limit: int = 50) -> list[Drift]:
     """Everything that does not agree, at most `limit` a check; empty when the books are right."""
+    # The statements are constants of this file.
+    checks = {name: text.replace("{kept_since}", _KEPT_SINCE) for name, text in CHECKS.items()}
+    return _found(checks, {}, limit)
+
+
+def recent_drifts(*, now: datetime, limit: int = 50) -> list[Drift]:
+    """What does not agree about yesterday, today, this month and what is kept aside."""
+    today = now.astimezone(UTC).date()
+    periods = {
+        "today": today,
+        "yesterday": today - timedelta(days=1),
+        "month": partitions.month_start(now).date(),
+    }
+    return _found(RECENT, periods, limit)
+
+
+def _found(checks: Mapping[str, str], values: Mapping[str, Any], limit: int) -> list[Drift]:
     found = []
     with connection.cursor() as cursor:
-        for check, statement in CHECKS.items():
-            # The statements are constants of this file.
-            checked = statement.replace("{kept_since}", _KEPT_SINCE)
-            cursor.execute(f"{checked} LIMIT %s", [limit])
+        for check, statement in checks.items():
+            cursor.execute(f"{statement} LIMIT %(limit)s", {**values, "limit": limit})
             found += [
                 Drift(check, where, int(ledger), int(total))
                 for where, ledger, total in cursor.fetchall()
@@ -159,11 +227,46 @@ def alarms() -> list[str]:
         ]
 
 
-def watch() -> bool:
-    """The night's round: say in the log what disagrees; true when all is well."""
-    found = drifts()
+def look(*, now: datetime) -> bool:
+    """The minute's round: prove what is recent; true when all is well."""
+    return _keep(recent_drifts(now=now), now, is_full=False)
+
+
+def watch(*, now: datetime) -> bool:
+    """The night's round: prove everything; true when all is well."""
+    return _keep(drifts(), now, is_full=True)
+
+
+def last() -> BooksCheck | None:
+    """What the last look has found; None before the first."""
+    return BooksCheck.objects.first()
+
+
+def _keep(found: Sequence[Drift], now: datetime, *, is_full: bool) -> bool:
+    """Keep what was found for the pages, and say in the log what is new.
+
+    Only a full proof takes back what a full proof has found.
+    """
+    outside = alarms()
+    known = last()
+    kept = [asdict(drift) for drift in found]
+    if known is not None and known.drifts and not kept and not is_full:
+        kept = known.drifts
     for drift in found:
-        log.error("money: %s: %s: %s against %s", *astuple(drift))
-    for alarm in alarms():
-        log.warning("money: %s", alarm)
-    return not found
+        if known is None or asdict(drift) not in known.drifts:
+            log.error("money: %s: %s: %s against %s", *astuple(drift))
+    for alarm in outside:
+        if known is None or alarm not in known.alarms:
+            log.warning("money: %s", alarm)
+    since = (known.wrong_since if known else None) or now
+    BooksCheck.objects.update_or_create(
+        id=BooksCheck.THE_ONE,
+        defaults={
+            "checked_at": now,
+            "drifts": kept,
+            "alarms": outside,
+            "wrong_since": since if kept else None,
+            **({"proved_at": now} if is_full else {}),
+        },
+    )
+    return not kept

@@ -26,6 +26,7 @@ LEAST_DAYS = 3  # of history, below which any number would be noise
 WEEKDAYS_AFTER_DAYS = 14  # of history, from which weekdays are told apart
 FOUR_IN_FIVE = 1.2816  # standard deviations around the mean
 UNUSUAL = 3.0  # standard deviations above the two weeks before
+UNUSUAL_DAYS = 30  # that are looked at
 SIMILAR_ISSUES = 20
 LEAST_ISSUES = 3
 
@@ -59,6 +60,9 @@ class Estimate:
     hit_percent: int | None
 
 
+Series = Sequence[tuple[date, int]]  # days in order, today last, with what each cost
+
+
 def month_end(
     *,
     company_id: uuid.UUID,
@@ -72,6 +76,16 @@ def month_end(
     series = reports.days(
         company_id=company_id, scope=scope, scope_id=scope_id, now=now, days=LOOK_BACK_DAYS + 1
     )
+    so_far = reports.window(
+        company_id=company_id, scope=scope, scope_id=scope_id, window=Window.MONTH, now=now
+    )
+    return month_end_of(series, so_far)
+
+
+def month_end_of(series: Series, so_far: reports.Summary) -> Forecast | None:
+    """The same of what is known already: at least the last `LOOK_BACK_DAYS` and today, and the
+    month so far."""
+    series = series[-LOOK_BACK_DAYS - 1 :]
     past, (today, spent_today) = _since_first(series[:-1]), series[-1]
     if len(past) < LEAST_DAYS:
         return None
@@ -81,9 +95,6 @@ def month_end(
     expected_rest += sum(typical[day.weekday()] for day in rest)
     deviation = statistics.stdev(spent - typical[day.weekday()] for day, spent in past)
     margin = FOUR_IN_FIVE * deviation * len([today, *rest]) ** 0.5
-    so_far = reports.window(
-        company_id=company_id, scope=scope, scope_id=scope_id, window=Window.MONTH, now=now
-    )
     left = None
     daily = statistics.fmean(typical.values())
     if so_far.limit_micros is not None and daily > 0:
@@ -101,7 +112,7 @@ def unusual_days(
     *,
     company_id: uuid.UUID,
     now: datetime,
-    days: int = 30,
+    days: int = UNUSUAL_DAYS,
     scope: str = Scope.COMPANY,
     scope_id: uuid.UUID | None = None,
 ) -> list[date]:
@@ -113,6 +124,11 @@ def unusual_days(
         now=now,
         days=days + WEEKDAYS_AFTER_DAYS,
     )
+    return unusual_days_of(series)
+
+
+def unusual_days_of(series: Series) -> list[date]:
+    """The same of a series whose first `WEEKDAYS_AFTER_DAYS` are only looked back at."""
     found = []
     for position in range(WEEKDAYS_AFTER_DAYS, len(series)):
         before = [spent for _, spent in series[position - WEEKDAYS_AFTER_DAYS : position]]

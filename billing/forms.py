@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from django import forms
@@ -26,7 +27,20 @@ class BudgetForm(forms.Form):
     )
     window = forms.ChoiceField(
         label="In",
-        choices=[(Window.MONTH, "a month"), (Window.DAY, "a day"), (Window.LIFETIME, "all")],
+        choices=[
+            (Window.MONTH, "a month"),
+            (Window.DAY, "a day"),
+            (Window.RUN, "one run"),
+            (Window.LIFETIME, "all"),
+        ],
+    )
+    limit_tokens = forms.IntegerField(
+        label="Token limit",
+        min_value=0,
+        max_value=10**15,
+        required=False,
+        widget=forms.NumberInput(attrs={"placeholder": "none"}),
+        help_text="Uncached tokens; for subscriptions.",
     )
     warn_percent = forms.IntegerField(label="Warn at (%)", min_value=1, max_value=100, initial=80)
     unpriced_calls = forms.IntegerField(
@@ -53,36 +67,81 @@ class BudgetForm(forms.Form):
         return Scope(kind), uuid.UUID(key)
 
     @property
-    def unpriced(self) -> dict[str, int]:
-        """The number of calls, when one was given; a budget that stands keeps its own."""
-        calls = self.cleaned_data["unpriced_calls"]
-        return {} if calls is None else {"unpriced_calls": calls}
+    def optional(self) -> dict[str, int]:
+        """The numbers that were given; a budget that stands keeps its own."""
+        given = {name: self.cleaned_data[name] for name in ("unpriced_calls", "limit_tokens")}
+        return {name: number for name, number in given.items() if number is not None}
 
     @property
     def limit_micros(self) -> int:
         return int(self.cleaned_data["limit"] * MICROS)
 
 
+def _per_million(label: str, *, required: bool = True, help_text: str = "") -> forms.DecimalField:
+    return forms.DecimalField(
+        label=label,
+        min_value=0,
+        max_value=Decimal(1_000_000),
+        decimal_places=6,
+        required=required,
+        widget=forms.NumberInput(attrs={"step": "any", "placeholder": "0" if required else ""}),
+        help_text=help_text,
+    )
+
+
 class PriceForm(forms.Form):
     """What a model costs, in dollars a million tokens, as providers print it."""
 
     model = forms.CharField(max_length=120, help_text="As the agent names it.")
-    per_input = forms.DecimalField(
-        label="Input, $ a million tokens",
-        min_value=0,
-        max_value=Decimal(1_000_000),
-        decimal_places=6,
-        widget=forms.NumberInput(attrs={"step": "any", "placeholder": "0"}),
-        help_text="0: it is free.",
-    )
-    per_output = forms.DecimalField(
-        label="Output, $ a million tokens",
-        min_value=0,
-        max_value=Decimal(1_000_000),
-        decimal_places=6,
-        widget=forms.NumberInput(attrs={"step": "any", "placeholder": "0"}),
+    provider = forms.CharField(max_length=60, required=False, help_text="Empty: any.")
+    per_input = _per_million("Input", help_text="$ a million tokens. 0: free.")
+    per_output = _per_million("Output")
+    per_cache_read = _per_million("Read from cache", required=False, help_text="Empty: as input.")
+    per_cache_write = _per_million("Written to cache", required=False, help_text="Empty: as input.")
+    effective_on = forms.DateField(
+        label="Since",
+        required=False,
+        widget=forms.DateInput(attrs={"type": "date"}),
+        help_text="Empty: now. Booked calls stay as they are.",
     )
 
-    def pico(self, name: str) -> int:
+    def pico(self, name: str) -> int | None:
         """The price of a token in pico-dollars: a million for each dollar a million tokens."""
-        return int(self.cleaned_data[name] * MICROS)
+        given = self.cleaned_data[name]
+        return None if given is None else int(given * MICROS)
+
+    @property
+    def effective_at(self) -> datetime | None:
+        day = self.cleaned_data["effective_on"]
+        return None if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+class CostForm(forms.Form):
+    """What the provider's page says that a lost run cost."""
+
+    cost = forms.DecimalField(min_value=0, max_value=Decimal(1_000_000), decimal_places=6)
+
+    @property
+    def micros(self) -> int:
+        return int(self.cleaned_data["cost"] * MICROS)
+
+
+class RaiseForm(forms.Form):
+    """The higher limit that answers an incident."""
+
+    limit = forms.DecimalField(
+        min_value=0, max_value=Decimal(100_000_000), decimal_places=6, max_digits=15
+    )
+
+    @property
+    def micros(self) -> int:
+        return int(self.cleaned_data["limit"] * MICROS)
+
+
+class BillForm(forms.Form):
+    """A provider's usage file."""
+
+    provider = forms.CharField(max_length=60, help_text="As it stands in the costs by provider.")
+    file = forms.FileField(
+        label="CSV file", help_text="With columns for day, model and cost in USD."
+    )

@@ -4,6 +4,7 @@ period and limit. It asks for a decision; the wall itself does not wait for one.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -26,6 +27,12 @@ def next_alert(budget: Budget, spent_micros: int) -> int | None:
     """The spend at which people are told next; None when they were told everything."""
     amounts = (_amount(budget, mark) for mark in marks(budget))
     return next((amount for amount in amounts if amount > spent_micros), None)
+
+
+def unresolved(*, company_id: uuid.UUID, limit: int = 50) -> list[BudgetIncident]:
+    """What waits for a decision, or was only acknowledged; the newest first."""
+    mine = _unresolved(BudgetIncident.objects.for_company(company_id))
+    return list(mine.select_related("budget").order_by("-created_at", "-id")[:limit])
 
 
 def note(spends: Iterable[Spend], *, now: datetime) -> None:

@@ -398,3 +398,22 @@ class ArchivedPartition(models.Model):
 
     def __str__(self) -> str:
         return f"{self.table} {self.month:%Y-%m}"
+
+
+class BooksCheck(models.Model):
+    """What the last look at the books has found: one row, written by the minute's round."""
+
+    THE_ONE = 1
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=THE_ONE)
+    checked_at = models.DateTimeField()
+    proved_at = models.DateTimeField(null=True, help_text="The last full proof.")
+    wrong_since = models.DateTimeField(null=True)
+    drifts = models.JSONField(default=list, help_text="What disagrees, by check and place.")
+    alarms = models.JSONField(default=list)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="one_books_check")]
+
+    def __str__(self) -> str:
+        return f"{len(self.drifts)} drifts"

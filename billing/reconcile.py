@@ -65,6 +65,11 @@ def compare(*, company_id: uuid.UUID, provider: str, text: str) -> list[Drift]:
     ]
 
 
+def unreadable(message: str) -> Invalid:
+    """The refusal of a file."""
+    return Invalid("file_invalid", message, field="file")
+
+
 def _billed(text: str) -> dict[tuple[date, str], int]:
     reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")))
     names = [name.strip().lower() for name in reader.fieldnames or ()]

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from django.db import connection
+from django.db import connections
 from django.db.models import Count, Max, Q, Sum
 from django.db.models.functions import Coalesce
 
 from agents.models import Agent, HeartbeatRun
-from billing import totals
+from billing import replica, totals
 from billing.models import Budget, CostEvent, DayCost, Reservation, Scope, Spend, Window
 from companies import partitions
 from companies.models import Company, Goal, Project
@@ -99,6 +99,10 @@ def window(
         )
         .first()
     )
+    return _summary(row)
+
+
+def _summary(row: Spend | None) -> Summary:
     if row is None:
         return Summary(0, 0, 0, 0, 0, None)
     return Summary(
@@ -109,6 +113,25 @@ def window(
         row.tokens,
         row.limit_micros,
     )
+
+
+def month_by_day(
+    *, company_id: uuid.UUID, now: datetime, days: int
+) -> tuple[Summary, list[tuple[date, int]]]:
+    """The company's current month and the spend of its last `days` days, today last, at once."""
+    today = now.astimezone(UTC).date()
+    wanted = Q(window=Window.MONTH, period_start=totals.period_start(Window.MONTH, now))
+    first = today - timedelta(days=days - 1)
+    wanted |= Q(window=Window.DAY, period_start__range=(first, today))
+    rows = list(
+        Spend.objects.for_company(company_id)
+        .filter(wanted, scope=Scope.COMPANY, scope_id=company_id)
+        .order_by()
+    )
+    spent = {row.period_start: row.spent_micros for row in rows if row.window == Window.DAY}
+    series = (first + timedelta(days=number) for number in range(days))
+    month = next((row for row in rows if row.window == Window.MONTH), None)
+    return _summary(month), [(day, spent.get(day, 0)) for day in series]
 
 
 def by_agent(*, company_id: uuid.UUID, now: datetime) -> list[Line]:
@@ -182,7 +205,7 @@ SELECT id FROM tree
 
 def by_issue_tree(*, company_id: uuid.UUID, issue_id: uuid.UUID) -> Line:
     """All that an issue and everything below it ever cost."""
-    with connection.cursor() as cursor:
+    with connections[replica.alias()].cursor() as cursor:
         cursor.execute(_TREE, [issue_id, company_id])
         ids = [row[0] for row in cursor.fetchall()]
     row = (
@@ -238,15 +261,11 @@ def limits(*, company: Company, now: datetime) -> list[Limit]:
     periods = Q()
     for each in totals.WINDOWS:
         periods |= Q(window=each, period_start=totals.period_start(each, now))
-    spends = {
-        (row.scope, row.scope_id, row.window): row
-        for row in Spend.objects.for_company(company.id).filter(
-            periods, scope_id__in=[budget.scope_id for budget in budgets]
-        )
-    }
-    names: dict[uuid.UUID, str] = {company.id: company.name}
-    names |= dict(Agent.objects.for_company(company.id).values_list("id", "name"))
-    names |= dict(Project.objects.for_company(company.id).values_list("id", "name"))
+    mine = Spend.objects.for_company(company.id).filter(
+        periods, scope_id__in=[budget.scope_id for budget in budgets]
+    )
+    spends = {(row.scope, row.scope_id, row.window): row for row in mine} if budgets else {}
+    names = _names(company, [budget.scope_id for budget in budgets]) if budgets else {}
     found = []
     for budget in budgets:
         spend = spends.get((budget.scope, budget.scope_id, budget.window))
@@ -264,6 +283,14 @@ def limits(*, company: Company, now: datetime) -> list[Limit]:
     return sorted(found, key=lambda limit: (wide_first[Scope(limit.budget.scope)], limit.name))
 
 
+def _names(company: Company, ids: list[uuid.UUID]) -> dict[uuid.UUID, str]:
+    """Of these agents and projects, and of the company."""
+    agents = Agent.objects.for_company(company.id).filter(id__in=ids).order_by()
+    projects = Project.objects.for_company(company.id).filter(id__in=ids).order_by()
+    found = agents.values_list("id", "name").union(projects.values_list("id", "name"))
+    return {company.id: company.name} | dict(found)
+
+
 def _resets_at(window: str, now: datetime) -> datetime | None:
     if window in (Window.LIFETIME, Window.RUN):
         return None
@@ -277,6 +304,13 @@ def kept_aside(*, company_id: uuid.UUID, limit: int = 100) -> list[Reservation]:
     """What is kept aside now, oldest first; `unknown` ones wait for a receipt or a decision."""
     held = Reservation.objects.for_company(company_id).filter(state__in=Reservation.OPEN)
     return list(held.select_related("agent").order_by("granted_at", "id")[:limit])
+
+
+def unknown(*, company_id: uuid.UUID) -> tuple[int, int]:
+    """How many reservations of lost runs wait for a decision, and what they keep."""
+    waiting = Reservation.objects.for_company(company_id).filter(state=Reservation.State.UNKNOWN)
+    found = waiting.order_by().aggregate(count=Count("id"), kept=Coalesce(Sum("open_micros"), 0))
+    return found["count"], int(found["kept"])
 
 
 _SUMS: dict[str, Any] = {

@@ -87,7 +87,7 @@ def release(*, run_id: uuid.UUID, now: datetime) -> None:
             run_id=run_id, state=Reservation.State.HELD
         )
         for reservation in mine:
-            freed = _end(reservation, Reservation.State.RELEASED, now)
+            freed = end(reservation, Reservation.State.RELEASED, now)
             totals.add(reservation.company_id, freed, now=now)
 
 
@@ -96,7 +96,7 @@ def write_off(*, reservation: Reservation, actor: activity.Actor, now: datetime)
     with transaction.atomic():
         fresh = Reservation.objects.select_for_update(no_key=True).get(id=reservation.id)
         if fresh.state == Reservation.State.UNKNOWN:
-            freed = _end(fresh, Reservation.State.RELEASED, now)
+            freed = end(fresh, Reservation.State.RELEASED, now)
             totals.add(fresh.company_id, freed, now=now)
             _record(fresh, actor, "reservation.written_off", now)
     return fresh
@@ -121,7 +121,7 @@ def sweep(*, now: datetime, company_id: uuid.UUID | None = None) -> int:
                 continue
             if reservation.state == Reservation.State.UNKNOWN or doubtful:
                 _record(reservation, activity.SYSTEM, "reservation.expired", now)
-            lines = _end(reservation, Reservation.State.RELEASED, now)
+            lines = end(reservation, Reservation.State.RELEASED, now)
             freed.setdefault(reservation.company_id, []).extend(lines)
         for company, lines in sorted(freed.items()):
             totals.add(company, lines, now=now)
@@ -149,11 +149,9 @@ def call_of(run_id: uuid.UUID) -> Reservation | None:
     )
 
 
-# --- inside ------------------------------------------------------------------------------------
-
-
-def _end(reservation: Reservation, state: str, now: datetime, settled: int = 0) -> list[Line]:
-    """Write the end; the guard is the row's lock, which the caller holds."""
+def end(reservation: Reservation, state: str, now: datetime, settled: int = 0) -> list[Line]:
+    """Write how one ended and return what that frees. The guard is the row's lock, which the caller
+    holds."""
     freed = _lines(reservation, -reservation.open_micros)
     reservation.state = state
     reservation.open_micros = 0
@@ -161,6 +159,9 @@ def _end(reservation: Reservation, state: str, now: datetime, settled: int = 0) 
     reservation.ended_at = now
     reservation.save(update_fields=["state", "open_micros", "settled_micros", "ended_at"])
     return freed
+
+
+# --- inside ------------------------------------------------------------------------------------
 
 
 def _lines(reservation: Reservation, micros: int) -> list[Line]:

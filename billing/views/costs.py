@@ -1,9 +1,9 @@
-"""Costs: the month, by agent, by model, against budgets; setting and removing a budget."""
+"""Costs: the month with its forecast, where it went, budgets and what they ask of people; setting
+and removing a budget."""
 
 from __future__ import annotations
 
 import calendar
-import csv
 import uuid
 from datetime import UTC
 from itertools import accumulate
@@ -14,7 +14,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
-from billing import budgets, reports
+from billing import audit, budgets, forecast, incidents, replica, reports, tables
 from billing.forms import BudgetForm
 from billing.models import Budget
 from companies import charts
@@ -28,6 +28,8 @@ CUTS = {
     "model": reports.by_model,
     "project": reports.by_project,
     "provider": reports.by_provider,
+    "goal": reports.by_goal,
+    "billing_code": reports.by_billing_code,
 }
 
 
@@ -39,44 +41,59 @@ def costs(request: PageRequest) -> HttpResponse:
 def _show(request: PageRequest, form: BudgetForm | None) -> HttpResponse:
     cut = request.GET.get("by", "agent")
     cut = cut if cut in CUTS else "agent"
-    context: dict[str, Any] = {
-        "section": "costs",
-        "cut": cut,
-        "cuts": list(CUTS),
-        "lines": CUTS[cut](company_id=request.company.id, now=request.now),
-        **month(request.company, request.now),
-    }
+    context, source = replica.reading(request, lambda: _read(request, cut))
+    context |= {"section": "costs", "cut": cut, "cuts": list(CUTS), "source": source}
     if request.htmx and request.htmx.target == "costs":
         return render(request, "billing/_costs.html", context)
-    context |= {
-        "limits": [
-            (limit, limit.spent_micros / (limit.budget.limit_micros or 1), f"{limit.percent} %")
-            for limit in reports.limits(company=request.company, now=request.now)
-        ],
-        "form": form or BudgetForm(_whose(request.company)),
-    }
+    context["form"] = form or BudgetForm(_whose(request.company))
     bad = bool(form and form.errors)
     return render(request, "billing/costs.html", context, status=422 if bad else 200)
 
 
+def _read(request: PageRequest, cut: str) -> dict[str, Any]:
+    """Everything that the page shows, read to its end."""
+    company, now = request.company, request.now
+    limits = reports.limits(company=company, now=now)
+    return {
+        "lines": CUTS[cut](company_id=company.id, now=now),
+        "limits": [
+            (limit, limit.spent_micros / (limit.budget.limit_micros or 1), f"{limit.percent} %")
+            for limit in limits
+        ],
+        "incidents": incidents.unresolved(company_id=company.id),
+        "unknown": reports.unknown(company_id=company.id),
+        "books": audit.last(),
+        **month(company, now),
+    }
+
+
 def month(company: Company, now: Any) -> dict[str, Any]:
     """The month so far: sums, running totals by day, the forecast at this pace."""
-    summary = reports.month(company_id=company.id, now=now)
     today = now.astimezone(UTC)
     days = calendar.monthrange(today.year, today.month)[1]
-    daily = reports.daily(company_id=company.id, now=now, days=today.day)
+    summary, series = reports.month_by_day(
+        company_id=company.id,
+        now=now,
+        days=forecast.UNUSUAL_DAYS + forecast.WEEKDAYS_AFTER_DAYS,
+    )
+    daily = series[-today.day :]
     so_far = list(accumulate(spent for _, spent in daily))
     elapsed = today.day - 1 + (today.hour * 60 + today.minute) / 1_440
-    # A few hours into a month any pace is noise.
-    forecast = int(summary.spent_micros / elapsed * days) if elapsed >= 1 else None
+    ahead = forecast.month_end_of(series, summary)
+    if ahead is not None:
+        expected: int | None = ahead.expected_micros
+    else:  # a few hours into a month any pace is noise
+        expected = int(summary.spent_micros / elapsed * days) if elapsed >= 1 else None
     limit = summary.limit_micros
     return {
         "summary": summary,
-        "forecast": forecast,
+        "forecast": expected,
+        "ahead": ahead,
         "percent": summary.spent_micros * 100 // limit if limit else None,
         "fraction": summary.spent_micros / limit if limit else 0.0,
         "daily": daily,
-        "burn_up": charts.burn_up(so_far, days=days, limit=limit, forecast=forecast),
+        "unusual": forecast.unusual_days_of(series),
+        "burn_up": charts.burn_up(so_far, days=days, limit=limit, forecast=expected),
         "days_left": days - today.day,
     }
 
@@ -98,7 +115,7 @@ def set_budget(request: PageRequest) -> HttpResponse:
                 is_hard=form.cleaned_data["is_hard"],
                 actor=request.principal.actor,
                 now=request.now,
-                **form.unpriced,
+                **form.optional,
             )
         except Refusal as refusal:
             form.add_error(refusal.field if refusal.field in form.fields else None, refusal.message)
@@ -129,31 +146,25 @@ def table(request: PageRequest) -> HttpResponse:
     """The breakdown as CSV, exact to the micro-dollar."""
     cut = request.GET.get("by", "agent")
     cut = cut if cut in CUTS else "agent"
-    answer = HttpResponse(content_type="text/csv; charset=utf-8")
-    name = f"costs-{request.now.astimezone(UTC):%Y-%m}-by-{cut}.csv"
-    answer["Content-Disposition"] = f'attachment; filename="{name}"'
-    writer = csv.writer(answer)
-    writer.writerow(
-        [cut, "provider", "spent_usd", "events", "unpriced", "input_tokens", "output_tokens"]
+    lines, _ = replica.reading(
+        request, lambda: CUTS[cut](company_id=request.company.id, now=request.now)
     )
-    for line in CUTS[cut](company_id=request.company.id, now=request.now):
-        writer.writerow(
-            [
-                _cell(line.name),
-                _cell(line.provider),
-                f"{line.spent_micros / 1_000_000:.6f}",
+    return tables.answer(
+        f"costs-{request.now.astimezone(UTC):%Y-%m}-by-{cut}",
+        [cut, "provider", "spent_usd", "events", "unpriced", "input_tokens", "output_tokens"],
+        (
+            (
+                line.name,
+                line.provider,
+                tables.usd(line.spent_micros),
                 line.events,
                 line.unpriced_events,
                 line.input_tokens,
                 line.output_tokens,
-            ]
-        )
-    return answer
-
-
-def _cell(text: str) -> str:
-    """A name that a spreadsheet will not take for a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+            )
+            for line in lines
+        ),
+    )
 
 
 def _whose(company: Company) -> list[object]:

@@ -121,6 +121,7 @@ def minute(*, now: datetime | None = None) -> None:
         lambda: recover.sweep(now=now),
         lambda: recover.tidy(now=now),
         lambda: budgets.turn(now=now),
+        lambda: audit.look(now=now),
         lambda: forget(now=now),
     ]
     failures = []
@@ -147,5 +148,6 @@ def forget(*, now: datetime) -> None:
 
 def night(*, now: datetime | None = None) -> None:
     """Once a day: partitions for the months to come, and the proof that the books agree."""
-    partitions.ensure_all(now=now or timezone.now())
-    audit.watch()
+    now = now or timezone.now()
+    partitions.ensure_all(now=now)
+    audit.watch(now=now)

@@ -11,6 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from agents.models import Agent, HeartbeatRun
 from billing import audit, ledger, prices, totals
@@ -308,9 +309,9 @@ def test_the_check_finds_a_run_whose_total_differs(ada: Agent) -> None:
 
 def test_the_night_says_in_the_log_what_disagrees(ada: Agent, caplog: Any) -> None:
     book(ada, "k", 100)
-    assert audit.watch()
+    assert audit.watch(now=timezone.now())
     Spend.objects.filter(scope=Scope.AGENT, window=Window.MONTH).update(spent_micros=99)
-    assert not audit.watch()
+    assert not audit.watch(now=timezone.now())
     assert "days = totals" in caplog.text
     Spend.objects.filter(scope=Scope.AGENT, window=Window.MONTH).update(spent_micros=100)
 
