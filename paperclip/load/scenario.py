@@ -34,6 +34,7 @@ class Outcome:
     """What happened while all users of a stage were there. Durations in seconds."""
 
     stage: Stage
+    seconds: float = 0.0  # how long all users were there
     responses: list[float] = field(default_factory=list)  # asked to done
     first_delays: list[float] = field(default_factory=list)  # first token: sent to seen
     done_delays: list[float] = field(default_factory=list)  # end: sent to seen
@@ -41,13 +42,19 @@ class Outcome:
 
     @property
     def throughput(self) -> float:
-        return len(self.responses) / self.stage.hold_seconds
+        return len(self.responses) / self.seconds if self.seconds else 0.0
 
 
 async def play(
-    stage: Stage, *, driver: Driver, provider: Provider, say: Callable[[str], None]
+    stage: Stage,
+    *,
+    driver: Driver,
+    provider: Provider,
+    say: Callable[[str], None],
+    stop: asyncio.Event,
 ) -> Outcome:
-    """Lets the users of `stage` come, work and go; only the time between counts."""
+    """Lets the users of `stage` come, work and go; only the time between counts. `stop` sends them
+    home early."""
     outcome = Outcome(stage)
     began = time.monotonic()
     full = began + stage.ramp_seconds
@@ -57,12 +64,13 @@ async def play(
         share = stage.ramp_seconds * number / max(1, stage.users)
         await asyncio.sleep(share)
         turn = 0
-        while time.monotonic() < over + share:
+        while time.monotonic() < over + share and not stop.is_set():
             task = f"{stage.users}-{number}-{turn}"
             prompt = f"What do we know about topic {turn}? {providers.mark(task)}"
             seen = await driver.task(user=number, prompt=prompt)
             turn += 1
             if full <= seen.done_at < over:
+                outcome.seconds = seen.done_at - full if stop.is_set() else stage.hold_seconds
                 _count(outcome, seen, provider, task)
             provider.sent.pop(task, None)
             await asyncio.sleep(PAUSE_SECONDS)

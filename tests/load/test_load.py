@@ -38,11 +38,15 @@ class Straight:
         pass
 
 
-def play(stage: Stage, driver: Straight) -> Outcome:
+def play(stage: Stage, driver: Straight, *, stop_after: float = 60) -> Outcome:
     async def go() -> Outcome:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(stop_after, stop.set)
         async with provider.running() as model:
             await driver.prepare(users=stage.users, provider_url=model.url)
-            return await scenario.play(stage, driver=driver, provider=model, say=lambda _: None)
+            return await scenario.play(
+                stage, driver=driver, provider=model, say=lambda _: None, stop=stop
+            )
 
     return asyncio.run(go())
 
@@ -65,7 +69,7 @@ def test_the_model_streams_all_its_tokens_and_what_they_cost(quick: None) -> Non
             return [line.decode() for line in lines], model.sent
 
     lines, sent = asyncio.run(go())
-    assert sum("\"content\"" in str(line) for line in lines) == provider.TOKENS
+    assert sum('"content"' in str(line) for line in lines) == provider.TOKENS
     assert '"completion_tokens": 20' in str(lines[-2])
     assert lines[-1] == "[DONE]"
     assert set(sent) == {"a-1"}
@@ -77,6 +81,13 @@ def test_every_user_works_and_only_the_time_with_all_of_them_counts(quick: None)
     assert not outcome.failures
     assert len(outcome.responses) == len(outcome.first_delays) == len(outcome.done_delays) > 3
     assert outcome.throughput == len(outcome.responses) / 1
+
+
+def test_a_stage_that_is_stopped_counts_what_was_done(quick: None) -> None:
+    stage = Stage("2 users", 2, ramp_seconds=0, hold_seconds=3_600)
+    outcome = play(stage, Straight(), stop_after=0.5)
+    assert outcome.responses
+    assert 0 < outcome.seconds < 60
 
 
 def test_a_task_that_fails_is_told_and_not_counted(quick: None) -> None:
@@ -93,7 +104,9 @@ def test_what_pauses_and_model_allow_is_known_before() -> None:
 
 def test_the_table_has_a_column_for_each_stage() -> None:
     stage = Stage("50 users", 50, 1, 10)
-    outcome = Outcome(stage, responses=[0.8, 0.9, 1.0], first_delays=[0.05], done_delays=[0.1])
+    outcome = Outcome(
+        stage, seconds=10, responses=[0.8, 0.9, 1.0], first_delays=[0.05], done_delays=[0.1]
+    )
     use = Use({"web": 50 * 2**20, "shifts": 70 * 2**20, "database": 90 * 2**20}, 20, 200)
     table = report.table([(outcome, use), (Outcome(stage), None)])
     assert "| | 50 users | 50 users |" in table

@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -27,7 +28,8 @@ MOST_SECONDS = 3_600
 class Command(BaseCommand):
     help = (
         "Puts a running instance under load: each user gives an agent a task, watches its answer"
-        " stream in from a simulated model, waits a second, and starts again."
+        " stream in from a simulated model, waits a second, and starts again. Ctrl-C ends it early;"
+        " what was seen until then is shown."
     )
     requires_system_checks: list[str] = []
 
@@ -70,17 +72,22 @@ class Command(BaseCommand):
 
     async def _play(self, driver: Driver, stages: list[scenario.Stage]) -> list[report.Column]:
         columns: list[report.Column] = []
+        stop = asyncio.Event()
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(signum, stop.set)
         async with provider.running() as model:
             try:
                 most = max(stage.users for stage in stages)
                 self._say(f"making {most} agents")
                 await driver.prepare(users=most, provider_url=model.url)
                 for stage in stages:
+                    if stop.is_set():
+                        break
                     watch = machine.Watch(data_dir=settings.DATA_DIR, dsn=settings.DIRECT_DSN)
                     watch.start()
                     try:
                         outcome = await scenario.play(
-                            stage, driver=driver, provider=model, say=self._say
+                            stage, driver=driver, provider=model, say=self._say, stop=stop
                         )
                     finally:
                         use = await asyncio.to_thread(watch.stop)
