@@ -7,8 +7,7 @@ The twin in `static/paperclip/js/log.js` does the same for output that arrives o
 from __future__ import annotations
 
 import re
-
-from django.utils.html import escape
+from html import escape
 
 _ESCAPE = re.compile(
     r"\x1b\[([0-9;:]*)m"  # colours and weight
