@@ -14,7 +14,7 @@ $(shell rm -rf $(VENV))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench faults demo real-llm lock
+.PHONY: help run test lint format bench faults demo real-llm lock clients fuzz
 
 help: ## List these words
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -45,6 +45,13 @@ faults: $(VENV)/.installed-dev ## Kill, cut and starve it for an hour (ARGS="T1 
 
 demo: $(VENV)/.installed ## Make the demo company, also in a database that is not empty
 	@exec $(PY) manage.py demo $(ARGS)
+
+clients: ## Install the clients that nobody here wrote, for their tests (needs Node 20 and npm)
+	cd tests/clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+
+fuzz: $(VENV)/.installed-dev ## Send the API thousands of made-up calls
+	@PAPERCLIP_FUZZ_EXAMPLES=200 PAPERCLIP_FUZZ_WORKFLOWS=60 exec $(PY) -m pytest \
+		tests/api/test_fuzzing.py -o timeout=0 $(ARGS)
 
 real-llm: $(VENV)/.installed-dev ## Build a small local model server once and test against it
 	scripts/real_llm.sh build
