@@ -70,7 +70,9 @@ INSERT INTO agents_heartbeatrun AS run (
     result, input_tokens, cached_tokens, output_tokens, cost_micros, unpriced_calls)
 SELECT %(id)s, a.company_id, a.id, %(issue_id)s, 'queued', %(priority)s, %(source)s, %(reason)s, 1,
     %(comment_ids)s::uuid[], %(payload)s::jsonb, %(idempotency_key)s, %(scheduled_for)s,
-    %(not_before)s, %(attempt)s, %(retry_of)s,
+    -- A machine whose clock is ahead must not put off what is meant for now.
+    coalesce(%(not_before)s::timestamptz, least(%(now)s::timestamptz, clock_timestamp())),
+    %(attempt)s, %(retry_of)s,
     %(now)s, 0, a.adapter_type, '', '', '{}', '', '', '', '{}', 0, 0, 0, 0, 0
 FROM agents_agent a JOIN companies_company c ON c.id = a.company_id
 WHERE a.id = %(agent_id)s AND a.status = 'active' AND c.status <> 'archived'
@@ -146,7 +148,7 @@ def wake(
         "reason": reason,
         "comment_ids": list(comment_ids),
         "payload": orjson.dumps(dict(payload or {}), default=str).decode(),
-        "not_before": not_before or now,
+        "not_before": not_before,
         "attempt": attempt,
         "retry_of": retry_of,
         "now": now,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db import connection
 
@@ -27,11 +28,13 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The answer to a sign of life. `alive` False: the lease had run out, or the row is gone."""
+    """The answer to a sign of life. `alive` False: the lease had run out, or the row is gone.
+    `at`: the time of day in the database."""
 
     alive: bool
     draining: bool = False
     owned: tuple[Owned, ...] = ()
+    at: datetime | None = None
 
 
 def register(*, instance: str, slot: int, pid: int, capacity: int) -> uuid.UUID:
@@ -54,7 +57,8 @@ def beat(*, worker_id: uuid.UUID, running: int) -> Beat:
         cursor.execute(
             "UPDATE agents_worker SET beat_at = clock_timestamp(), running = %s,"
             " lease_expires_at = clock_timestamp() + make_interval(secs => %s)"
-            " WHERE id = %s AND lease_expires_at > clock_timestamp() RETURNING draining",
+            " WHERE id = %s AND lease_expires_at > clock_timestamp()"
+            " RETURNING draining, clock_timestamp()",
             [running, LEASE_SECONDS, worker_id],
         )
         row = cursor.fetchone()
@@ -65,7 +69,15 @@ def beat(*, worker_id: uuid.UUID, running: int) -> Beat:
             " WHERE worker_id = %s AND status = 'running'",
             [worker_id],
         )
-        return Beat(True, row[0], tuple(Owned(*owned) for owned in cursor.fetchall()))
+        return Beat(True, row[0], tuple(Owned(*owned) for owned in cursor.fetchall()), row[1])
+
+
+def time_of_day() -> datetime:
+    """What time it is in the database."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        moment: datetime = cursor.fetchone()[0]
+    return moment
 
 
 def drain(*, instance: str) -> int:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 
 from agents import loops, runs
 from agents.adapters.base import ToolResult, Usage
 from billing import budgets, ledger
+from companies import clock
 from companies.access import Principal
 from issues import tools
 from issues.briefing import Briefing
@@ -38,7 +38,7 @@ def use_tool(
     with transaction.atomic():
         issue = Issue.objects.get(pk=opening.tool_issue.pk)
         result = tools.call(
-            principal=principal, issue=issue, name=name, arguments=arguments, now=timezone.now()
+            principal=principal, issue=issue, name=name, arguments=arguments, now=clock.now()
         )
         acts = not result.is_error and any(t.name == name and t.acts for t in tools.TOOLS)
         if acts:
@@ -65,7 +65,7 @@ def grant(
         model=model,
         input_tokens=input_tokens,
         max_output_tokens=max_output_tokens,
-        now=timezone.now(),
+        now=clock.now(),
     )
 
 
@@ -81,5 +81,5 @@ def book(facts: Briefing, usage: Usage) -> ledger.Booked:
         billing_code=facts.billing_code,
         usage=usage,
         key=ledger.run_key(facts.run_id, usage.call),
-        now=timezone.now(),
+        now=clock.now(),
     )

@@ -11,12 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 
 from agents import outcomes, providers, roster, runs
 from agents.adapters.base import AdapterError, Code, Throttled
 from agents.models import HeartbeatRun, Hold
-from companies import activity, faultpoints
+from companies import activity, clock, faultpoints
 from issues import progress, work
 
 Status = HeartbeatRun.Status
@@ -43,7 +42,7 @@ def close_run(claimed: runs.Claimed, ending: Ending) -> None:
     Repeated after a lost acknowledgement it finds its own work done. Raises Stale when the run
     has changed hands.
     """
-    now = timezone.now()
+    now = clock.now()
     with transaction.atomic():
         run = runs.held(run_id=claimed.run_id, epoch=claimed.epoch)
         if run is None:
@@ -144,7 +143,7 @@ def throttled(held: Throttled, *, acted: bool) -> Ending:
     if acted or held.acted:
         return failure(held, acted=True)
     spread = random.uniform(1.0, 1.0 + outcomes.JITTER)  # noqa: S311 - not a secret
-    later = timezone.now() + timedelta(seconds=(held.retry_after or 0.0) * spread)
+    later = clock.now() + timedelta(seconds=(held.retry_after or 0.0) * spread)
     return Ending(Status.CANCELLED, str(held.code), held.message, retry_at=later)
 
 

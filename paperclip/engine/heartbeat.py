@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.utils import timezone
 
 from agents import adapters, loops, runs
 from agents.adapters.base import (
@@ -37,7 +36,7 @@ from agents.adapters.base import (
 )
 from agents.models import HeartbeatRun, RunEvent
 from billing import budgets
-from companies import faultpoints
+from companies import clock, faultpoints
 from companies.errors import Refusal
 from issues import briefing, tools
 from paperclip import logs, tracing
@@ -139,7 +138,7 @@ class Heartbeat:
         except (runs.Stale, briefing.Gone, *PASSING):
             raise runs.Stale from None
         except budgets.BudgetExhausted as refusal:
-            later = timezone.now() + BUDGET_PAUSE
+            later = clock.now() + BUDGET_PAUSE
             return Ending(Status.CANCELLED, Code.BUDGET, refusal.message, retry_at=later)
         except Refusal as refusal:
             return Ending(Status.CANCELLED, refusal.code[:30], refusal.message)

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import transaction
-from django.utils import timezone
 
 from agents import loop_limits, meters, providers, runs
 from agents.adapters.base import AdapterError, Code, Route
 from agents.models import HeartbeatRun
 from billing import budgets
-from companies import secrets
+from companies import clock, secrets
 from issues import briefing, work
 from issues.briefing import Briefing
 from issues.models import Issue
@@ -46,7 +45,7 @@ def open_run(claimed: runs.Claimed) -> Opening:
     Raises Stale, Gone, BudgetExhausted, AdapterError (a secret that cannot be opened) and the
     Refusals of a checkout. Safe to repeat.
     """
-    now = timezone.now()
+    now = clock.now()
     with transaction.atomic():
         run = held(claimed)
         _meter(run)
@@ -101,7 +100,7 @@ def known_secrets(run: HeartbeatRun) -> list[str]:
     """The values that a run was given, to keep them out of what it says later. Raises Gone."""
     facts = briefing.write(run_id=run.pk, epoch=run.epoch)
     try:
-        return list(_secrets(facts, timezone.now()).values())
+        return list(_secrets(facts, clock.now()).values())
     except AdapterError:  # not to be opened any more, so nobody can compare with them
         return []
 

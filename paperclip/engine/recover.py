@@ -11,11 +11,10 @@ import uuid
 from datetime import datetime
 
 from django.db import connection, transaction
-from django.utils import timezone
 
 from agents import meters, runs
 from agents.models import HeartbeatRun
-from companies import faultpoints
+from companies import clock, faultpoints
 from issues import work
 from issues.models import Checkout
 
@@ -24,7 +23,7 @@ log = logging.getLogger(__name__)
 
 def sweep(*, now: datetime | None = None) -> list[runs.Lost]:
     """Take over what dead holders left. Returns what was found and what became of it."""
-    now = now or timezone.now()
+    now = now or clock.now()
     lost = []
     for run_id, epoch in runs.expired():
         try:
@@ -68,7 +67,7 @@ def give_up(*, run_id: uuid.UUID, epoch: int, now: datetime) -> runs.Lost | None
 def tidy(*, now: datetime | None = None) -> int:
     """Report runs that ended without their engine (a cancelled run that went on elsewhere), so
     that no issue stays in the hands of a run that is over. Returns how many."""
-    now = now or timezone.now()
+    now = now or clock.now()
     ended = (
         Checkout.objects.filter(released_at=None, run__isnull=False)
         .exclude(run__status__in=HeartbeatRun.LIVE)

@@ -20,10 +20,9 @@ import uuid
 from collections.abc import Callable
 
 from django.conf import settings
-from django.utils import timezone
 
 from agents import adapters, meters, runs, workers
-from companies import live
+from companies import clock, live
 from paperclip.engine import bell, heartbeat, lease, recover, tick
 from paperclip.engine.hands import LONGEST_CALL_SECONDS, Hands, about, traceback_of
 from paperclip.engine.heartbeat import Heartbeat
@@ -357,6 +356,8 @@ class Shift:
                     return
                 failing, pause = False, workers.BEAT_SECONDS
                 self.lease.renewed(asked_at=asked_at)
+                if beat.at is not None:
+                    clock.agree(beat.at)
                 self._compare(beat, asked_at)
             await asyncio.sleep(max(0.0, min(pause, self.lease.left)))
             if not self.lease.good:
@@ -382,9 +383,7 @@ class Shift:
         self._unknown = strange
 
     async def _give_up(self, one: workers.Owned) -> None:
-        await self._hands.call(
-            recover.give_up, run_id=one.run_id, epoch=one.epoch, now=timezone.now()
-        )
+        await self._hands.call(recover.give_up, run_id=one.run_id, epoch=one.epoch, now=clock.now())
 
     async def _round(self) -> None:
         """Every few seconds: lost runs of others, due timers, issues left behind."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
+from agents import workers
 from agents.models import Beacon
 from paperclip.engine import schedule, station, tick
 
@@ -21,7 +22,7 @@ def shift() -> None:
 
 def minute() -> None:
     """The minute's round, and a bell for shifts that are missing."""
-    tick.minute()
+    tick.minute(now=workers.time_of_day())
     schedule.ring()
 
 

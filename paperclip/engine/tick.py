@@ -14,12 +14,11 @@ from datetime import datetime, timedelta
 from cronsim import CronSimError
 from django.db import transaction
 from django.db.models import Exists, OuterRef
-from django.utils import timezone
 
 from agents import meters, runs, timers
 from agents.models import Agent, AgentTally, HeartbeatRun
 from billing import audit, budgets
-from companies import activity, partitions
+from companies import activity, clock, partitions
 from companies.models import CliLogin, IdempotencyRecord, SignInLink, Throttle
 from issues.models import Blocker, Issue
 from paperclip.engine import recover
@@ -41,7 +40,7 @@ def beats(*, now: datetime | None = None) -> int:
     slot is used all the same, so that the next one comes in its own time. Returns how many runs
     were made.
     """
-    now = now or timezone.now()
+    now = now or clock.now()
     made = 0
     while True:
         with transaction.atomic():
@@ -115,7 +114,7 @@ def _why_idle(agent: Agent) -> str:
 
 def minute(*, now: datetime | None = None) -> None:
     """Everything that comes due by the clock. One part's failure does not stop the others."""
-    now = now or timezone.now()
+    now = now or clock.now()
     parts: list[Callable[[], object]] = [
         lambda: beats(now=now),
         lambda: recover.sweep(now=now),
@@ -148,6 +147,6 @@ def forget(*, now: datetime) -> None:
 
 def night(*, now: datetime | None = None) -> None:
     """Once a day: partitions for the months to come, and the proof that the books agree."""
-    now = now or timezone.now()
+    now = now or clock.now()
     partitions.ensure_all(now=now)
     audit.watch(now=now)

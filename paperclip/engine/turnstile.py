@@ -13,13 +13,12 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from django.utils import timezone
-
 from agents import providers, runs
 from agents.adapters import legs
 from agents.adapters.base import AdapterError, Route, Throttled
 from agents.models import RunEvent
 from billing import reservations
+from companies import clock
 from paperclip.engine.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -149,7 +148,7 @@ def told(
     """The end of a call in the database: for the connection, and for the money kept for it."""
     if unasked:
         # No answer, no bill: the next grant, at the next one's price, takes its place.
-        reservations.release(run_id=run_id, now=timezone.now())
+        reservations.release(run_id=run_id, now=clock.now())
     providers.note(
         connection_id=connection_id, taken=taken, tokens=tokens, answered=answered, error=error
     )
