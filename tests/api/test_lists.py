@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from agents.models import Agent
 from companies.models import Company, User
@@ -128,7 +130,7 @@ def _statements(caller: Caller, path: str) -> int:
         ("activity", 3),
         ("goals", 3),
         ("projects", 3),
-        ("dashboard", 5),
+        ("dashboard", 3),
     ],
 )
 def test_a_list_costs_the_same_few_statements_however_long_it_is(
@@ -217,6 +219,9 @@ def test_the_dashboard_counts_what_is(
     factories.issue(acme, status="done")
     factories.issue(globex)
     factories.interaction(factories.issue(acme))
+    ended = timezone.now() - timedelta(days=1)
+    for status in ("succeeded", "timed_out", "cancelled"):
+        factories.run(ada, status=status, now=ended)
 
     shown = as_olga.send("GET", f"/api/companies/{acme.id}/dashboard").json()
 
@@ -225,6 +230,9 @@ def test_the_dashboard_counts_what_is(
     assert shown["pendingInteractions"] == 1
     assert shown["budgets"] == {"pausedAgents": 1}
     assert len(shown["runActivity"]) == 14
+    assert shown["runActivity"][-2] == {
+        "date": ended.date().isoformat(), "succeeded": 1, "failed": 1, "other": 1, "total": 3
+    }  # fmt: skip
 
 
 def test_an_empty_company_has_a_dashboard(as_oscar: Caller, globex: Company) -> None:
