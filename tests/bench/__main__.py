@@ -12,7 +12,10 @@ import sys
 
 from tests.bench.report import circumstances, write
 
-NAMES = ("claims", "runs", "money", "http", "wake", "streams", "pages")
+NAMES = (
+    *("claims", "runs", "money", "http", "wake", "streams", "pages"),
+    *("fanout", "tabs", "logs"),
+)
 
 
 def main(arguments: list[str]) -> int:
