@@ -54,7 +54,8 @@ log = logging.getLogger(__name__)
 Status = HeartbeatRun.Status
 BUDGET_PAUSE = timedelta(hours=1)
 
-CANCEL, SHUTDOWN, FENCED, EXHAUSTED = "cancel", "shutdown", "fenced", "exhausted"
+CANCEL, SHUTDOWN, FENCED = "cancel", "shutdown", "fenced"
+EXHAUSTED, UNBOOKED = "exhausted", "unbooked"
 
 
 class Heartbeat:
@@ -349,6 +350,7 @@ class Heartbeat:
             return
         except Exception:
             log.exception("run %s: cost not booked: %r", self.claimed.run_id, usage)
+            self.stop(UNBOOKED)  # a limit that cannot be counted against holds nobody
             return
         self.journal.note(
             RunEvent.Kind.USAGE,
@@ -386,6 +388,9 @@ class Heartbeat:
         if self.why == EXHAUSTED:
             reason = "A budget was used up while the agent was at work, so it was stopped."
             return Ending(Status.FAILED, Code.BUDGET, reason, acted=self._acted)
+        if self.why == UNBOOKED:
+            reason = "What it cost could not be booked, so it was stopped; the server's log has it."
+            return Ending(Status.FAILED, Code.INTERNAL, reason, acted=self._acted)
         return Ending(Status.LOST, Code.LOST)
 
     def _fault(self, error: Exception) -> Ending:

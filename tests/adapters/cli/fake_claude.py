@@ -84,6 +84,17 @@ def main() -> None:
             result(key)
         case "fail":
             fail(f"API Error: {argument}", int(argument))
+        case "excuse":  # a refusal of the provider, told with exit code 0
+            text = f"API Error: {argument}"
+            speak(text)
+            status = int(argument.split()[0])
+            say(
+                type="result",
+                subtype="success",
+                is_error=True,
+                result=text,
+                api_error_status=status,
+            )
         case "linger":
             result()
             time.sleep(600)
