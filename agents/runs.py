@@ -26,7 +26,7 @@ from agents.adapters.base import Code
 from agents.claims import START, Batch, Claimed, Place, claim
 from agents.models import Agent, HeartbeatRun
 from agents.wakes import MANUAL, ORIGINAL_REASON, TIMER, Wake, wake
-from companies import activity, keys, live
+from companies import activity, keys, live, rows
 from companies.activity import Actor
 from companies.errors import Conflict
 
@@ -327,12 +327,21 @@ def expired(*, limit: int = RESCUE_BATCH) -> list[tuple[uuid.UUID, int]]:
 
 def held(*, run_id: uuid.UUID, epoch: int) -> HeartbeatRun | None:
     """The run with its agent and issue, None when it has left this epoch."""
-    return (
-        HeartbeatRun.objects.select_related("agent", "issue")
-        .filter(id=run_id, epoch=epoch)
-        .order_by()
-        .first()
+    issue_model = HeartbeatRun._meta.get_field("issue").related_model
+    statement = (
+        f"SELECT {rows.columns(HeartbeatRun, 'r')}, {rows.columns(Agent, 'a')},"  # noqa: S608
+        f" {rows.columns(issue_model, 'i')} FROM agents_heartbeatrun r"
+        " JOIN agents_agent a ON a.id = r.agent_id LEFT JOIN issues_issue i ON i.id = r.issue_id"
+        " WHERE r.id = %(run_id)s AND r.epoch = %(epoch)s"
     )
+    found = rows.fetch(
+        statement, {"run_id": run_id, "epoch": epoch}, HeartbeatRun, Agent, issue_model
+    )
+    if not found:
+        return None
+    run: HeartbeatRun
+    run, run.agent, run.issue = found[0]
+    return run
 
 
 def loss_of(run: HeartbeatRun, *, shutdown: bool = False) -> Loss:

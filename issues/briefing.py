@@ -16,10 +16,12 @@ from typing import Any
 import orjson
 from django.conf import settings
 
-from agents import adapters
+from agents import adapters, runs
 from agents.adapters.base import Message, Task
 from agents.models import Agent, HeartbeatRun
 from agents.wakes import ORIGINAL_REASON
+from companies import rows
+from companies.models import Company, Goal, Project
 from issues import graph, inbox
 from issues.models import Comment, Issue
 
@@ -70,25 +72,52 @@ class Briefing:
 
 
 def write(*, run_id: uuid.UUID, epoch: int) -> Briefing:
-    """The briefing of a claimed run, from one read of each table. Raises Gone.
+    """The briefing of a claimed run. Raises Gone.
 
     A configuration that cannot be read names no secrets; the adapter itself says what is wrong.
     """
-    run = (
-        HeartbeatRun.objects.select_related(
-            "agent", "company", "issue", "issue__project", "issue__goal"
-        )
-        .filter(id=run_id, epoch=epoch)
-        .first()
-    )
+    run = runs.held(run_id=run_id, epoch=epoch)
     if run is None:
         raise Gone(f"run {run_id} has left epoch {epoch}")
+    return of(run)
+
+
+# Whom a run works for, its issue's project and goal, and what there is to be read besides.
+_AROUND = f"""
+SELECT {rows.columns(Company, "company")}, {rows.columns(Project, "project")},
+       {rows.columns(Goal, "goal")},
+       EXISTS (SELECT 1 FROM issues_issue WHERE parent_id = %(issue_id)s),
+       EXISTS (SELECT 1 FROM issues_comment WHERE issue_id = %(issue_id)s),
+       EXISTS (SELECT 1 FROM agents_heartbeatrun
+               WHERE issue_id = %(issue_id)s AND agent_id = %(agent_id)s
+                 AND status = 'succeeded' AND session <> '{{}}')
+FROM companies_company company
+LEFT JOIN companies_project project ON project.id = %(project_id)s
+LEFT JOIN companies_goal goal ON goal.id = %(goal_id)s
+WHERE company.id = %(company_id)s
+"""  # noqa: S608
+
+
+def of(run: HeartbeatRun) -> Briefing:
+    """The briefing of a run that was just read, with its agent and issue."""
     agent, issue = run.agent, run.issue
+    values = {
+        "company_id": run.company_id,
+        "agent_id": run.agent_id,
+        "issue_id": run.issue_id,
+        "project_id": issue.project_id if issue else None,
+        "goal_id": issue.goal_id if issue else None,
+    }
+    company, project, goal, has_children, has_comments, has_session = rows.fetch(
+        _AROUND, values, Company, Project, Goal
+    )[0]
+    if issue is not None:
+        issue.project, issue.goal = project, goal
     reason = str(run.payload.get(ORIGINAL_REASON) or run.reason)
     payload = _payload(run, issue, reason)
     return Briefing(
         run_id=run.id,
-        epoch=epoch,
+        epoch=run.epoch,
         run_created_at=run.created_at,
         company_id=run.company_id,
         agent_id=agent.id,
@@ -96,7 +125,7 @@ def write(*, run_id: uuid.UUID, epoch: int) -> Briefing:
         project_id=issue.project_id if issue else None,
         goal_id=issue.goal_id if issue else None,
         billing_code=issue.billing_code if issue else "",
-        company_name=run.company.name,
+        company_name=company.name,
         agent_name=agent.name,
         agent_status=agent.status,
         reason=reason,
@@ -106,17 +135,17 @@ def write(*, run_id: uuid.UUID, epoch: int) -> Briefing:
         instructions=agent.instructions,
         on_finish=agent.on_finish,
         is_assignee=issue is not None and issue.assignee_agent_id == agent.id,
-        task=_task(issue, agent) if issue else None,
-        thread=_thread(issue, agent) if issue else (),
+        task=_task(issue, agent, has_children=has_children) if issue else None,
+        thread=_thread(issue, agent) if issue and has_comments else (),
         payload=payload,
         env=_env(run, issue, reason, payload),
         secret_names=_secret_names(agent),
         workspace=issue.project.workspace if issue and issue.project else "",
-        session=_session(run),
+        session=_session(run) if has_session else dict(run.session),
     )
 
 
-def _task(issue: Issue, agent: Agent) -> Task:
+def _task(issue: Issue, agent: Agent, *, has_children: bool) -> Task:
     return Task(
         id=str(issue.id),
         identifier=issue.identifier,
@@ -129,7 +158,7 @@ def _task(issue: Issue, agent: Agent) -> Task:
         ancestors=[f"{one.identifier} {one.title}" for one in ancestors(issue)],
         children=[
             f"{one.identifier} {one.status} {one.title}"
-            for one in issue.children.order_by("number", "id")[:RELATIVES]
+            for one in (issue.children.order_by("number", "id")[:RELATIVES] if has_children else ())
         ],
         on_finish="done" if agent.on_finish == Agent.OnFinish.DONE else "in_review",
     )

@@ -8,7 +8,7 @@ from django.db import connection
 
 from agents import outcomes
 from agents.models import HeartbeatRun
-from companies import live
+from companies import live, rows
 from companies.activity import Actor
 from issues import consequences
 from issues.models import Comment, Issue
@@ -19,7 +19,7 @@ def say(row: Issue, run: HeartbeatRun, summary: str, now: datetime) -> None:
     words = summary.replace("\x00", "").encode("utf-8", "replace").decode().strip()[:100_000]
     if not words or _has_spoken(run):
         return
-    comment = Comment.objects.create(
+    comment = Comment(
         company_id=row.company_id,
         issue=row,
         author_agent=run.agent,
@@ -27,6 +27,7 @@ def say(row: Issue, run: HeartbeatRun, summary: str, now: datetime) -> None:
         body=words,
         created_at=now,
     )
+    rows.insert(comment)
     actor = Actor("agent", run.agent_id, run.agent.name, run.id)
     consequences.record(
         row,

@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
+from django.db import connection
+
 from agents import runs, wakes
 from agents.models import Agent, HeartbeatRun
-from companies import activity, live
+from companies import activity, live, rows
 from companies.activity import Actor
 from issues import graph, mentions, steps
 from issues.models import Checkout, Comment, Interaction, Issue
@@ -196,12 +198,28 @@ def reassigned(
     cancel_runs(issue, actor=actor, reason="reassigned", now=now, of_agent=old_agent_id)
 
 
+# What may be left to end at a closed issue; mostly nothing.
+_LEFT = """
+SELECT EXISTS (SELECT 1 FROM issues_checkout WHERE issue_id = %(id)s AND released_at IS NULL),
+       EXISTS (SELECT 1 FROM agents_heartbeatrun WHERE issue_id = %(id)s AND status = 'queued')
+    OR EXISTS (SELECT 1 FROM agents_heartbeatrun WHERE issue_id = %(id)s AND status = 'running'
+               AND id IS DISTINCT FROM %(own)s),
+       EXISTS (SELECT 1 FROM issues_interaction WHERE issue_id = %(id)s AND status = 'pending')
+"""
+
+
 def closed(issue: Issue, *, actor: Actor, now: datetime, locked: dict[uuid.UUID, Issue]) -> None:
     """Nothing is left to do here; who waited may go on. `locked` holds the rows of those."""
-    release_checkouts(issue, reason=issue.status, now=now)
-    cancel_runs(issue, actor=actor, reason=f"issue_{issue.status}", now=now)
-    asked = Interaction.objects.filter(issue=issue, status=Interaction.Status.PENDING)
-    if asked.update(status=Interaction.Status.CANCELLED, answered_at=now):
+    with connection.cursor() as cursor:
+        cursor.execute(_LEFT, {"id": issue.id, "own": actor.run_id})
+        is_held, is_run, is_asked = cursor.fetchone()
+    if is_held:
+        release_checkouts(issue, reason=issue.status, now=now)
+    if is_run:
+        cancel_runs(issue, actor=actor, reason=f"issue_{issue.status}", now=now)
+    if is_asked:
+        asked = Interaction.objects.filter(issue=issue, status=Interaction.Status.PENDING)
+        asked.update(status=Interaction.Status.CANCELLED, answered_at=now)
         live.publish(issue.company_id, "inbox")
     for issue_id in sorted(graph.freed(issue) & locked.keys() if locked else ()):
         _free(locked[issue_id], by=issue, actor=actor, now=now)
@@ -268,8 +286,9 @@ def save(issue: Issue, now: datetime, fields: Collection[str] = ()) -> None:
     """Write a locked row: the given fields, the status and what goes with it, the next version."""
     issue.version += 1  # the row is locked
     issue.updated_at = now
-    issue.save(
-        update_fields={
+    rows.update(
+        issue,
+        {
             "status",
             "blocked_reason",
             "started_at",
@@ -278,7 +297,7 @@ def save(issue: Issue, now: datetime, fields: Collection[str] = ()) -> None:
             "version",
             "updated_at",
             *fields,
-        }
+        },
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from django.db import connection
 
+from companies import rows
 from companies.errors import Invalid, NotFound
 from issues.models import Blocker, Issue
 
@@ -55,8 +56,11 @@ def lock_rows(ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Issue]:
     """The issues with these ids, locked in the order of their ids, so that no two callers can wait
     for each other. Foreign keys to them can still be written."""
     # No joins here: after waiting for a lock, PostgreSQL joins the new row with the old partners.
-    rows = Issue.objects.select_for_update(no_key=True).filter(id__in=ids).order_by("id")
-    return {issue.id: issue for issue in rows}
+    statement = (
+        f"SELECT {rows.columns(Issue, 'i')} FROM issues_issue i WHERE i.id = ANY (%(ids)s)"  # noqa: S608
+        " ORDER BY i.id FOR NO KEY UPDATE OF i"
+    )
+    return {issue.id: issue for issue in rows.fetch_one(statement, {"ids": list(ids)}, Issue)}
 
 
 def lock_row(issue_id: uuid.UUID) -> Issue:
@@ -69,7 +73,14 @@ def lock_row(issue_id: uuid.UUID) -> Issue:
 
 def open_blockers(issue_id: uuid.UUID) -> list[Issue]:
     """What still blocks this issue, oldest first."""
-    return list(Issue.objects.open().filter(dependants__issue_id=issue_id).order_by("number", "id"))
+    statement = (
+        f"SELECT {rows.columns(Issue, 'i')} FROM issues_blocker b"  # noqa: S608
+        " JOIN issues_issue i ON i.id = b.blocking_id"
+        " WHERE b.issue_id = %(id)s AND i.status <> ALL (%(closed)s) ORDER BY i.number, i.id"
+    )
+    return rows.fetch_one(
+        statement, {"id": issue_id, "closed": list(map(str, Issue.CLOSED))}, Issue
+    )
 
 
 def neighbours(issue: Issue) -> set[uuid.UUID]:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from agents.models import Agent, HeartbeatRun, Hold
+from companies import rows
 from companies.activity import Actor
 from companies.errors import Conflict, Forbidden, RateLimited
 from issues import transitions
@@ -117,12 +118,20 @@ def is_above(manager_id: uuid.UUID | None, agent_id: uuid.UUID | None) -> bool:
 
 
 def holder(issue_id: uuid.UUID) -> Checkout | None:
-    """The live checkout of an issue."""
-    return (
-        Checkout.objects.select_related("agent", "run")
-        .filter(issue_id=issue_id, released_at=None)
-        .first()
+    """The live checkout of an issue, with its agent and run."""
+    statement = (
+        f"SELECT {rows.columns(Checkout, 'c')}, {rows.columns(Agent, 'a')},"  # noqa: S608
+        f" {rows.columns(HeartbeatRun, 'r')} FROM issues_checkout c"
+        " JOIN agents_agent a ON a.id = c.agent_id"
+        " LEFT JOIN agents_heartbeatrun r ON r.id = c.run_id"
+        " WHERE c.issue_id = %(id)s AND c.released_at IS NULL"
     )
+    found = rows.fetch(statement, {"id": issue_id}, Checkout, Agent, HeartbeatRun)
+    if not found:
+        return None
+    held: Checkout
+    held, held.agent, held.run = found[0]
+    return held
 
 
 def conflict(issue: Issue, code: str, message: str, **details: Any) -> Conflict:

@@ -16,11 +16,11 @@ from django.utils import timezone
 
 from agents import wakes
 from agents.models import Agent, HeartbeatRun
-from companies import activity
+from companies import activity, rows
 from companies.activity import Actor
 from companies.errors import Forbidden, Invalid, NotFound
 from issues import closing_words, consequences, graph, ownership, steps, transitions
-from issues.models import Checkout, Comment, Interaction, Issue
+from issues.models import Checkout, Comment, Issue
 
 S = Issue.Status
 Run = HeartbeatRun.Status
@@ -96,8 +96,8 @@ def _checkout(
         _close(held, reason="holder_gone", now=now)
         held = None
     if held is None:
-        Checkout.objects.create(
-            company_id=row.company_id, issue=row, agent=agent, run=run, created_at=now
+        rows.insert(
+            Checkout(company_id=row.company_id, issue=row, agent=agent, run=run, created_at=now)
         )
     before = row.status
     row.assignee_agent = agent
@@ -313,9 +313,22 @@ def _close_of(row: Issue, run: HeartbeatRun, *, reason: str, now: datetime) -> b
     return mine.update(released_at=now, release_reason=reason[:40]) > 0
 
 
+# What decides where an issue goes whose agent ended well; people's comments that wait for the
+# agent's next run are only looked for when there is such a run.
+_OPEN_ENDS = """
+SELECT EXISTS (SELECT 1 FROM issues_interaction WHERE issue_id = %(id)s AND status = 'pending'),
+       EXISTS (SELECT 1 FROM agents_heartbeatrun
+               WHERE agent_id = %(agent_id)s AND issue_id = %(id)s AND status = 'queued'),
+       EXISTS (SELECT 1 FROM issues_blocker WHERE issue_id = %(id)s)
+"""
+
+
 def _settle(row: Issue, run: HeartbeatRun, wish: str | None, now: datetime) -> None:
     """Where an issue goes whose agent ended well without saying so itself."""
-    if row.interactions.filter(status=Interaction.Status.PENDING).exists():
+    with connection.cursor() as cursor:
+        cursor.execute(_OPEN_ENDS, {"id": row.id, "agent_id": run.agent_id})
+        is_asked, is_called, has_blockers = cursor.fetchone()
+    if is_asked:
         steps.mark(row, S.IN_REVIEW, now)
     elif wish == S.IN_PROGRESS:
         _go_on(row, run, now)
@@ -327,11 +340,11 @@ def _settle(row: Issue, run: HeartbeatRun, wish: str | None, now: datetime) -> N
     elif wish is None and row.children.open().exists():
         steps.mark(row, S.BLOCKED, now)
         row.blocked_reason = consequences.WAITS_FOR_CHILDREN
-    elif consequences.unread_by(run.agent, row):
+    elif is_called and consequences.unread_by(run.agent, row):
         steps.mark(row, S.TODO, now)  # people wrote meanwhile: the queued run takes that up
     else:
         to = wish or run.agent.on_finish
-        blocked = to == S.DONE and bool(graph.open_blockers(row.id))
+        blocked = to == S.DONE and has_blockers and bool(graph.open_blockers(row.id))
         steps.mark(row, S.IN_REVIEW if blocked else to, now)
 
 

@@ -50,8 +50,8 @@ def open_run(claimed: runs.Claimed) -> Opening:
         run = held(claimed)
         _meter(run)
         _note_fallback(run)
-        work.begin(run=run, now=now)
-        facts = briefing.write(run_id=claimed.run_id, epoch=claimed.epoch)
+        run.issue = work.begin(run=run, now=now) or run.issue
+        facts = briefing.of(run)
         token = runs.start_token(run_id=claimed.run_id, epoch=claimed.epoch)
         # Last, since it may lock the totals that the whole company waits for.
         budgets.check_call(agent=run.agent, run_id=run.pk, now=now)
