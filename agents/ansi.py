@@ -16,6 +16,7 @@ _ESCAPE = re.compile(
     r"|\x1b[@-Z\\-_]?"
     r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]"
 )
+_COLOURS = {str(code): f"a-{code}" for code in (*range(30, 38), *range(90, 98))}
 _WEIGHTS = {1: "a-b", 2: "a-d", 3: "a-i", 4: "a-u"}
 _WEIGHT_OFF = {22: ("a-b", "a-d"), 23: ("a-i",), 24: ("a-u",)}
 
@@ -48,6 +49,13 @@ class Painter:
         return f'<span class="{names}">{escape(text)}</span>' if names else escape(text)
 
     def _set(self, codes: str) -> None:
+        # Nearly all that programs write: one colour, and back to none.
+        if codes in _COLOURS:
+            self.colour = _COLOURS[codes]
+            return
+        if codes in ("", "0"):
+            self.colour, self.weights = "", ()
+            return
         numbers = [int(code[:6] or 0) for code in codes.replace(":", ";").split(";")]
         at = 0
         while at < len(numbers):

@@ -13,6 +13,7 @@ from playwright.sync_api import CDPSession, Page, sync_playwright
 from tests.bench.pages import session_cookie
 from tests.bench.world import World
 
+PATIENCE_MS = 120_000  # a busy machine is slow, not broken
 SIZE = {"width": 1440, "height": 900}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 
@@ -36,7 +37,9 @@ def signed_in(the: World) -> Iterator[Page]:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         context = browser.new_context(viewport=SIZE, base_url=address)  # type: ignore[arg-type]
         context.add_cookies([{"name": name, "value": value, "url": address}])
-        yield context.new_page()
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        yield page
         browser.close()
 
 
