@@ -23,7 +23,7 @@ from django.utils import timezone
 
 from agents.adapters import base
 from billing import durable, holds, incidents, prices, reservations
-from billing.models import CostEvent, CostKey, Spend
+from billing.models import CostEvent, Spend
 from companies import activity, live
 from companies.errors import NotFound, Refusal
 from companies.ids import new_id
@@ -282,16 +282,26 @@ def _spend(event: CostEvent, row: Mapping[str, Any]) -> Spend:
     return Spend(**{**row, "period_start": start}, company_id=event.company_id)
 
 
+_STORED = """
+SELECT taken.fingerprint, event.id, event.cost_micros, event.cost_status
+  FROM billing_costkey taken
+  LEFT JOIN billing_costevent event
+         ON event.id = taken.event_id AND event.company_id = taken.company_id
+ WHERE taken.company_id = %s AND taken.key = %s
+"""
+
+
 def _stored(company_id: uuid.UUID, key: str, fingerprint: str) -> Booked:
-    taken = CostKey.objects.get(company_id=company_id, key=key)
-    if taken.fingerprint != fingerprint:
+    with connection.cursor() as cursor:
+        cursor.execute(_STORED, [company_id, key])
+        known, event_id, cost_micros, status = cursor.fetchone()
+    if known != fingerprint:
         raise Refusal(
             "cost_key_reused", "This key was already used for another cost.", details={"key": key}
         )
-    event = CostEvent.objects.for_company(company_id).filter(id=taken.event_id).first()
-    if event is None:
+    if event_id is None:
         raise NotFound("That cost was archived.")
-    return Booked(event.id, event.cost_micros, event.cost_status, duplicate=True)
+    return Booked(event_id, cost_micros, status, duplicate=True)
 
 
 # --- reading the receipt -----------------------------------------------------------------------
