@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from agents import meter_admin as meter_admin  # registers itself
 from agents import roster, runs
 from agents.adapters import failures
 from agents.connection_models import AgentFallback, ProviderBucket, ProviderConnection
@@ -27,7 +28,7 @@ from agents.models import (
     Worker,
 )
 from companies.activity import Actor
-from companies.admin import Editable, Readable, actor, each
+from companies.admin import Editable, Readable, actor, confirmed, each
 
 _MASKED = ("env", "headers")  # whatever stands there may be a secret in plain text
 
@@ -143,17 +144,17 @@ class Agents(Editable):
     def change(self, obj: Agent, changes: Mapping[str, Any], by: Actor) -> None:
         roster.update(agent=obj, changes=changes, actor=by)
 
-    @admin.action(description="Pause", permissions=["change"])
+    @confirmed(description="Pause")
     def pause(self, request: HttpRequest, rows: QuerySet[Agent]) -> None:
         by = actor(request)
         each(self, request, rows, lambda row: roster.pause(agent=row, actor=by), "paused")
 
-    @admin.action(description="Resume", permissions=["change"])
+    @confirmed(description="Resume")
     def resume(self, request: HttpRequest, rows: QuerySet[Agent]) -> None:
         by = actor(request)
         each(self, request, rows, lambda row: roster.resume(agent=row, actor=by), "resumed")
 
-    @admin.action(description="Clear the last error", permissions=["change"])
+    @confirmed(description="Clear the last error")
     def clear_error(self, request: HttpRequest, rows: QuerySet[Agent]) -> None:
         by = actor(request)
         each(self, request, rows, lambda row: roster.clear_error(agent=row, actor=by), "cleared")
@@ -230,7 +231,7 @@ class Runs(Readable):
     exclude = ("token_digest",)
     actions = ("cancel", "retry")
 
-    @admin.action(description="Cancel", permissions=["view"])
+    @confirmed(description="Cancel")
     def cancel(self, request: HttpRequest, rows: QuerySet[HeartbeatRun]) -> None:
         by, now = actor(request), timezone.now()
         each(
@@ -241,7 +242,7 @@ class Runs(Readable):
             "cancelled or asked to stop",
         )
 
-    @admin.action(description="Run again", permissions=["view"])
+    @confirmed(description="Run again")
     def retry(self, request: HttpRequest, rows: QuerySet[HeartbeatRun]) -> None:
         by = actor(request)
         each(self, request, rows, lambda row: runs.retry(run=row, actor=by), "queued again")

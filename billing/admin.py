@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from django.contrib import admin
+import uuid
+from decimal import Decimal
 
+from django import forms
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from billing import ledger
 from billing.models import (
     ArchivedPartition,
+    BooksCheck,
     Budget,
     BudgetIncident,
     CostEvent,
@@ -14,7 +22,19 @@ from billing.models import (
     Reservation,
     Spend,
 )
-from companies.admin import Readable
+from companies.admin import Readable, actor, confirmed, each
+
+
+class CorrectionForm(forms.Form):
+    """What to add to each of the chosen costs. `key` makes a second press of the button nothing."""
+
+    dollars = forms.DecimalField(
+        max_digits=12,
+        decimal_places=6,
+        help_text="Added to what each event cost; negative takes away. Counts in this month.",
+    )
+    note = forms.CharField(max_length=500, help_text="Why; it stays in the ledger.")
+    key = forms.UUIDField(widget=forms.HiddenInput, initial=uuid.uuid4)
 
 
 @admin.register(CostEvent)
@@ -35,6 +55,31 @@ class CostEvents(Readable):
     search_fields = ("=run_id", "=issue_id", "=model", "=agent__slug", "=company__issue_prefix")
     date_hierarchy = "occurred_at"
     ordering = ("-occurred_at", "-id")
+    actions = ("correct",)
+
+    @confirmed(description="Book a correction", form=CorrectionForm)
+    def correct(
+        self,
+        request: HttpRequest,
+        rows: QuerySet[CostEvent],
+        *,
+        dollars: Decimal,
+        note: str,
+        key: str,
+    ) -> None:
+        """A row of its own for each; what was booked stays, and a closed month is not changed."""
+        micros, by = int(dollars * 1_000_000), actor(request)
+
+        def book(event: CostEvent) -> None:
+            ledger.correct(
+                event=event,
+                cost_micros=micros,
+                note=note,
+                key=f"admin:{key}:{event.id}",
+                actor=by,
+            )
+
+        each(self, request, rows, book, "corrected")
 
 
 @admin.register(ModelPrice)
@@ -152,3 +197,10 @@ class ArchivedPartitions(Readable):
     list_filter = ("state", "table")
     search_fields = ("table", "file")
     date_hierarchy = "month"
+
+
+@admin.register(BooksCheck)
+class BooksChecks(Readable):
+    list_display = ("checked_at", "proved_at", "wrong_since")
+    search_fields = ("=id",)
+    date_hierarchy = "checked_at"

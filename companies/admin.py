@@ -7,16 +7,18 @@ and tokens are never shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, wraps
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 
 from companies import access, goals, tenancy
 from companies.activity import Actor
@@ -35,10 +37,6 @@ from companies.models import (
     Throttle,
     User,
 )
-
-admin.site.site_header = "Paperclip data"
-admin.site.site_title = "Paperclip data"
-admin.site.index_title = "For people who repair data"
 
 
 def actor(request: HttpRequest) -> Actor:
@@ -61,7 +59,10 @@ class BoundedPaginator(Paginator):
 
 
 class Readable(admin.ModelAdmin):
-    """For what is history or belongs to the machine: nothing is added, changed or deleted."""
+    """For what is history or belongs to the machine: nothing is added, changed or deleted.
+
+    Its actions need the permission `repair`: that to change such rows, although no form does.
+    """
 
     show_full_result_count = False
     list_per_page = 50
@@ -75,6 +76,9 @@ class Readable(admin.ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
+
+    def has_repair_permission(self, request: HttpRequest) -> bool:
+        return admin.ModelAdmin.has_change_permission(self, request)
 
 
 class Editable(Readable):
@@ -104,6 +108,45 @@ class Editable(Readable):
         except Refusal as refusal:
             self.message_user(request, refusal.message, messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
+
+
+Verb = Callable[..., None]
+CONFIRMED = 200  # rows of one action: more is a script's work
+
+
+def confirmed(*, description: str, form: type[forms.Form] | None = None) -> Callable[[Verb], Any]:
+    """Make an action of a method: it shows what it is about to do to which rows, asks for what
+    `form` wants to know, and only then calls the method (with the form's values by name)."""
+
+    def wrap(verb: Verb) -> Any:
+        @admin.action(description=description, permissions=["repair"])
+        @wraps(verb)
+        def action(
+            model_admin: admin.ModelAdmin, request: HttpRequest, rows: QuerySet[Any]
+        ) -> HttpResponse | None:
+            sure = "confirmed" in request.POST
+            asked = form(request.POST if sure else None) if form else None
+            if sure and (asked is None or asked.is_valid()):
+                verb(model_admin, request, rows, **(asked.cleaned_data if asked else {}))
+                return None
+            chosen = list(rows[: CONFIRMED + 1])
+            if len(chosen) > CONFIRMED:
+                told = f"At most {CONFIRMED} rows at once."
+                model_admin.message_user(request, told, messages.ERROR)
+                return None
+            context = {
+                **model_admin.admin_site.each_context(request),
+                "title": description,
+                "opts": model_admin.model._meta,
+                "rows": chosen,
+                "asked": asked,
+                "action": request.POST.get("action", ""),
+            }
+            return TemplateResponse(request, "admin/confirm.html", context)
+
+        return action
+
+    return wrap
 
 
 def each(
@@ -224,12 +267,12 @@ class Companies(Editable):
     def change(self, obj: Company, changes: Mapping[str, Any], by: Actor) -> None:
         tenancy.update(company=obj, changes=changes, actor=by)
 
-    @admin.action(description="Pause", permissions=["change"])
+    @confirmed(description="Pause")
     def pause(self, request: HttpRequest, rows: QuerySet[Company]) -> None:
         by = actor(request)
         each(self, request, rows, lambda row: tenancy.pause(company=row, actor=by), "paused")
 
-    @admin.action(description="Resume", permissions=["change"])
+    @confirmed(description="Resume")
     def resume(self, request: HttpRequest, rows: QuerySet[Company]) -> None:
         by = actor(request)
         each(self, request, rows, lambda row: tenancy.resume(company=row, actor=by), "resumed")
@@ -266,7 +309,7 @@ class Memberships(Editable):
     def change(self, obj: Membership, changes: Mapping[str, Any], by: Actor) -> None:
         tenancy.set_role(membership=obj, role=changes["role"], actor=by)
 
-    @admin.action(description="Remove from the company", permissions=["change"])
+    @confirmed(description="Remove from the company")
     def remove(self, request: HttpRequest, rows: QuerySet[Membership]) -> None:
         by = actor(request)
         each(

@@ -10,7 +10,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from companies.activity import Actor
-from companies.admin import Editable, Readable, actor, each
+from companies.admin import Editable, Readable, actor, confirmed, each
 from issues import board, work
 from issues import document_admin as document_admin  # registers itself
 from issues.models import (
@@ -94,12 +94,12 @@ class Issues(Editable):
     def change(self, obj: Issue, changes: Mapping[str, Any], by: Actor) -> None:
         board.update(issue=obj, changes=changes, actor=by)
 
-    @admin.action(description="Release the checkout by force", permissions=["change"])
+    @confirmed(description="Release the checkout by force")
     def release(self, request: HttpRequest, rows: QuerySet[Issue]) -> None:
         by = actor(request)
         each(self, request, rows, lambda row: work.force_release(issue=row, actor=by), "released")
 
-    @admin.action(description="Archive", permissions=["change"])
+    @confirmed(description="Archive")
     def archive(self, request: HttpRequest, rows: QuerySet[Issue]) -> None:
         by = actor(request)
         each(self, request, rows, lambda row: board.archive(issue=row, actor=by), "archived")
@@ -135,7 +135,7 @@ class Checkouts(Readable):
     date_hierarchy = "created_at"
     actions = ("release",)
 
-    @admin.action(description="Release by force", permissions=["view"])
+    @confirmed(description="Release by force")
     def release(self, request: HttpRequest, rows: QuerySet[Checkout]) -> None:
         by = actor(request)
         held = rows.filter(released_at=None).select_related("issue")
@@ -167,16 +167,13 @@ class IssueCounters(Readable):
 
 @admin.register(InboxMark)
 class InboxMarks(Readable):
-    """What people put aside in their inbox; deleting one brings the item back."""
+    """What people put aside in their inbox."""
 
     list_display = ("user", "company", "ref", "marked_at", "until")
     list_select_related = ("user", "company")
     search_fields = ("=user__email", "=ref")
     date_hierarchy = "marked_at"
     ordering = ("-marked_at", "-id")
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return admin.ModelAdmin.has_delete_permission(self, request, obj)
 
 
 @admin.register(SavedView)

@@ -107,7 +107,7 @@ INSTALLED_APPS = [
     "django_q",
     "django_htmx",
     "csp",
-    "django.contrib.admin",
+    "paperclip.data_site.DataConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

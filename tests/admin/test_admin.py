@@ -8,16 +8,20 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
+from django.contrib.auth.models import Permission
 from django.contrib.messages import get_messages
 from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 
 from agents.connection_models import AgentFallback, ProviderBucket, ProviderConnection
+from agents.meter_models import AgentTally, Counter, ProcessReport
 from agents.models import Agent, AgentKey, Beacon, HeartbeatRun, RunEvent
 from agents.revision_models import AgentRevision
+from agents.wake_models import WakeKey
 from billing.models import (
     ArchivedPartition,
+    BooksCheck,
     Budget,
     BudgetIncident,
     CostEvent,
@@ -47,7 +51,8 @@ from issues.document_models import (
     Label,
     WorkProduct,
 )
-from issues.models import Checkout, Issue
+from issues.models import Checkout, InboxMark, Issue, SavedView
+from paperclip.data_site import FLOORS
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -121,6 +126,11 @@ def world(acme: Company, olga: User, ada: Agent, bo: Agent, now: datetime) -> Co
     CliLogin.objects.create(
         digest=SECRET, key_lookup="lookup3", key_digest=SECRET, expires_at=now, created_at=now
     )
+    Counter.objects.create(name="runs", label="ok", value=3)
+    AgentTally.objects.create(company=acme, agent=ada, day=now.date(), name="saved", reason="x")
+    ProcessReport.objects.create(instance="here", kind="web", pid=1, at=now)
+    WakeKey.objects.create(company=acme, agent=ada, key="key:1", run=run)
+    BooksCheck.objects.update_or_create(id=1, defaults={"checked_at": now, "proved_at": now})
     _papers(acme, issue, olga, now)
     _money(acme, ada, run, now)
     return acme
@@ -134,6 +144,8 @@ def _papers(acme: Company, issue: Issue, olga: User, now: datetime) -> None:
     label = Label.objects.create(company=acme, name="bug", **both)
     IssueLabel.objects.create(company=acme, issue=issue, label=label)
     IssueMark.objects.create(company=acme, issue=issue, user=olga, read_at=now)
+    InboxMark.objects.create(company=acme, user=olga, ref=issue.id, marked_at=now)
+    SavedView.objects.create(company=acme, user=olga, name="Mine", created_at=now)
     payload = {"adapterConfig": {"env": {"TOKEN": SECRET}}}
     approval = Approval.objects.create(company=acme, payload=payload, **both)
     ApprovalIssue.objects.create(company=acme, approval=approval, issue=issue)
@@ -358,11 +370,72 @@ def test_a_person_is_added_by_e_mail(client: Client) -> None:
     assert User.objects.get(email__iexact="new@example.com").check_password("a long enough phrase")
 
 
-def act(client: Client, row: Model, action: str) -> None:
+def act(client: Client, row: Model, action: str, **asked: str) -> None:
+    """Choose an action, read what it is about to do, and say yes."""
+    wish = {"action": action, "_selected_action": [str(row.pk)]}
+    page = client.post(url(type(row), "changelist"), wish)
+    assert page.status_code == 200
+    assert str(row.pk) in page.content.decode()
+    answer = client.post(url(type(row), "changelist"), wish | {"confirmed": "1"} | asked)
+    assert answer.status_code == 302, answer.content.decode()
+
+
+def test_nothing_is_done_before_somebody_has_confirmed_it(ada: Agent, client: Client) -> None:
+    wish = {"action": "pause", "_selected_action": [str(ada.pk)]}
+    page = client.post(url(Agent, "changelist"), wish).content.decode()
+    assert "Pause, for 1 agent" in page
+    assert not ada.holds.exists()
+
+
+def test_an_action_leaves_a_line_of_activity(
+    ada: Agent, acme: Company, root: User, client: Client
+) -> None:
+    act(client, ada, "pause")
+    row = Activity.objects.get(company=acme, action="agent.held")
+    assert row.actor_id == root.id
+
+
+def test_a_correction_is_a_booking_of_its_own(world: Company, client: Client) -> None:
+    event = CostEvent.objects.get()
+    asked = {"dollars": "-0.000002", "note": "Billed twice", "key": str(uuid.uuid4())}
+    act(client, event, "correct", **asked)
+    event.refresh_from_db()
+    assert event.cost_micros == 5
+    made = CostEvent.objects.exclude(id=event.id).get()
+    assert (made.cost_micros, made.reverses_id, made.note) == (-2, event.id, "Billed twice")
+    assert Activity.objects.filter(action="cost.corrected").count() == 1
+    # The same form once more is the same correction.
+    act(client, event, "correct", **asked)
+    assert CostEvent.objects.count() == 2
+
+
+def test_a_correction_without_a_reason_is_asked_again(world: Company, client: Client) -> None:
+    wish = {"action": "correct", "_selected_action": [str(CostEvent.objects.get().pk)]}
     answer = client.post(
-        url(type(row), "changelist"), {"action": action, "_selected_action": [str(row.pk)]}
+        url(CostEvent, "changelist"), wish | {"confirmed": "1", "dollars": "1", "note": ""}
     )
-    assert answer.status_code == 302
+    assert "This field is required." in answer.content.decode()
+    assert CostEvent.objects.count() == 1
+
+
+def test_who_may_only_look_is_offered_no_repair(issue: Issue, ada: Agent) -> None:
+    watcher = factories.user("Wanda", is_staff=True)
+    watcher.user_permissions.add(Permission.objects.get(codename="view_heartbeatrun"))
+    run = factories.run(ada, issue)
+    client = Client()
+    client.force_login(watcher)
+    client.post(
+        url(HeartbeatRun, "changelist"),
+        {"action": "cancel", "_selected_action": [str(run.pk)], "confirmed": "1"},
+    )
+    run.refresh_from_db()
+    assert run.status == "queued"
+
+
+def test_groups_stand_in_the_order_of_the_floors(client: Client) -> None:
+    page = client.get(reverse("admin:index")).content.decode()
+    places = [page.index(f"/admin/{app}/") for app in FLOORS]
+    assert places == sorted(places)
 
 
 def test_agents_are_paused_and_resumed(ada: Agent, client: Client) -> None:
