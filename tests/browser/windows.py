@@ -24,10 +24,11 @@ class Complaints:
     """What the browser found wrong with the pages: errors of scripts, of requests, of policies."""
 
     found: list[str] = field(default_factory=list)
+    expected: tuple[str, ...] = ()  # parts of what a test provokes itself
 
     def watch(self, page: Page) -> None:
         page.on("console", self.hear)
-        page.on("pageerror", lambda error: self.found.append(f"script: {error}"))
+        page.on("pageerror", lambda error: self.note(f"script: {error}"))
         page.on("response", self.see)
         page.add_init_script(
             "addEventListener('securitypolicyviolation', (e) => console.error("
@@ -36,21 +37,32 @@ class Complaints:
 
     def hear(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
-            self.found.append(f"{message.type}: {message.text}")
+            self.note(f"{message.type}: {message.text}")
+
+    def note(self, words: str) -> None:
+        if not any(part in words for part in self.expected):
+            self.found.append(words)
 
     def see(self, answer: Response) -> None:
         if answer.status >= 400:
-            self.found.append(f"{answer.status} {answer.url}")
+            self.note(f"{answer.status} {answer.url}")
         policy = answer.headers.get("content-security-policy", "default-src none")
         if "unsafe" in policy or "default-src" not in policy:
-            self.found.append(f"policy of {answer.url}: {policy}")
+            self.note(f"policy of {answer.url}: {policy}")
 
 
 @contextmanager
 def window(
-    browser: Browser, port: int, view: str, *, state: Any = None, scripts: bool = True
+    browser: Browser,
+    port: int,
+    view: str,
+    *,
+    state: Any = None,
+    scripts: bool = True,
+    expected: tuple[str, ...] = (),
 ) -> Iterator[Page]:
-    """A page that nothing displeased until it was closed. `state` is a signed-in browser's."""
+    """A page that nothing displeased until it was closed. `state` is a signed-in browser's;
+    `expected` names what the test provokes itself."""
     size, scheme = view.split("-")
     width, height = SIZES[size]
     context = browser.new_context(
@@ -64,7 +76,7 @@ def window(
     )
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
-    complaints = Complaints()
+    complaints = Complaints(expected=expected)
     complaints.watch(page)
     yield page
     context.close()
