@@ -19,7 +19,7 @@ from django.db.models.functions import Coalesce
 from agents.models import Agent, HeartbeatRun
 from billing import replica, totals
 from billing.models import Budget, CostEvent, DayCost, Reservation, Scope, Spend, Window
-from companies import partitions
+from companies import partitions, rows
 from companies.models import Company, Goal, Project
 
 
@@ -89,15 +89,13 @@ def window(
     window: str = Window.MONTH,
 ) -> Summary:
     """The current period of one scope; zeros when nothing was spent."""
-    row = (
-        Spend.objects.for_company(company_id)
-        .filter(
-            scope=scope,
-            scope_id=scope_id,
-            window=window,
-            period_start=totals.period_start(window, now),
-        )
-        .first()
+    row = rows.find(
+        Spend,
+        company_id=company_id,
+        scope=scope,
+        scope_id=scope_id,
+        window=window,
+        period_start=totals.period_start(window, now),
     )
     return _summary(row)
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 from django.db.models import F, QuerySet
 
+from companies import rows
 from companies.activity import Actor
 from companies.errors import Forbidden, NotFound
 from companies.models import Company, Membership, User
@@ -113,17 +114,29 @@ def companies(principal: Principal) -> QuerySet[Company]:
     return Company.objects.none()
 
 
+def company_ids(principal: Principal) -> list[uuid.UUID]:
+    """The ids of the companies that a principal can see."""
+    if principal.company_id is not None:
+        return [principal.company_id]
+    if principal.roles is not None:
+        return list(principal.roles)
+    return list(companies(principal).order_by().values_list("id", flat=True))
+
+
 def company(principal: Principal, ref: str | uuid.UUID, action: Action = "view") -> Company:
     """The company that `ref` (UUID or issue prefix) names. Raises NotFound or Forbidden."""
     known = _id(ref)
     if known is not None and principal.roles is not None:
-        return Company.objects.get(id=company_id(principal, known, action))
+        held = rows.find(Company, id=company_id(principal, known, action))
+        if held is None:
+            raise NotFound("There is no such company.")
+        return held
     # What no prefix can hold, the database cannot even be asked about.
     wanted = {"id": known} if known else {"issue_prefix": str(ref).upper()[:8].replace("\x00", "?")}
-    rows = companies(principal).filter(**wanted)
+    seen = companies(principal).filter(**wanted)
     if principal.kind == "user":  # the membership that finds the company tells the role as well
-        rows = rows.annotate(held_role=F("memberships__role"))
-    found = rows.first()
+        seen = seen.annotate(held_role=F("memberships__role"))
+    found = seen.first()
     if found is None:
         raise NotFound("There is no such company.")
     if principal.kind == "user":

@@ -21,7 +21,7 @@ from django.http import HttpRequest, HttpResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from companies import access
+from companies import access, rows
 from companies.errors import Forbidden, Invalid, NotFound
 from companies.models import Company
 
@@ -185,7 +185,7 @@ def one_of_company(
     """The row that an id in a body names, in the caller's company. Raises NotFound."""
     if value is None:
         return None
-    found = model._default_manager.filter(company_id=company_id, pk=value).first()
+    found = rows.find(model, id=value, company_id=company_id)
     if found is None:
         raise NotFound(f"{field} names nothing in this company.", code="unknown_reference")
     return found

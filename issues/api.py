@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import uuid
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -15,7 +16,7 @@ from ninja import Router
 from pydantic import Field
 
 from agents.models import Agent
-from companies import access, wire
+from companies import access, rows, wire
 from companies import shapes as company_shapes
 from companies.activity import Actor
 from companies.answers import ActivityEntry
@@ -80,19 +81,37 @@ def find(request: HttpRequest, ref: str, action: access.Action | None = "view") 
     `action` None: to take part in the company's work.
     """
     caller = wire.principal(request)
-    rows = wire.in_companies(caller, Issue.objects.select_related("project__goal", "goal"))
     try:
-        wanted = Q(id=uuid.UUID(ref))
+        found_by, wanted = _found_by("id"), str(uuid.UUID(ref))
     except ValueError:
         if "\x00" in ref:
             raise NotFound("There is no such issue.") from None
-        wanted = Q(identifier=ref[:24].upper())
-    found = rows.filter(wanted).first()
-    if found is None:
+        found_by, wanted = _found_by("identifier"), ref[:24].upper()
+    values = {"wanted": wanted, "companies": access.company_ids(caller)}
+    met = rows.fetch(found_by, values, Issue, Project, Goal, Goal)
+    if not met:
         raise NotFound("There is no such issue.")
+    found: Issue
+    found, found.project, goal_of_project, found.goal = met[0]
+    if found.project is not None:
+        found.project.goal = goal_of_project
     if action != "view":
         access.authorize(caller, action or wire.contribution(caller), found.company_id)
     return found
+
+
+@functools.cache
+def _found_by(key: Literal["id", "identifier"]) -> str:
+    """An issue with what it belongs to: the first statement of every call about one issue."""
+    columns = ", ".join(
+        rows.columns(model, alias)
+        for model, alias in ((Issue, "i"), (Project, "p"), (Goal, "pg"), (Goal, "g"))
+    )
+    return f"""SELECT {columns} FROM issues_issue i
+        LEFT JOIN companies_project p ON p.id = i.project_id
+        LEFT JOIN companies_goal pg ON pg.id = p.goal_id
+        LEFT JOIN companies_goal g ON g.id = i.goal_id
+        WHERE i.{key} = %(wanted)s AND i.company_id = ANY (%(companies)s)"""  # noqa: S608
 
 
 # --- lists -----------------------------------------------------------------------------------
