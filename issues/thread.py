@@ -22,6 +22,12 @@ CHANGES = 300
 # Told by the thing itself (a comment, a question, a run), so not a second time as a change.
 TOLD = frozenset({"issue.commented", "interaction.asked"})
 FAILED = frozenset({"failed", "timed_out", "lost", "unknown"})
+# What the timeline shows of a run; its session, result and summary may be long.
+_RUN = (
+    *("agent__name", "status", "code", "message", "attempt", "adapter_type", "not_before"),
+    *("created_at", "started_at", "finished_at", "input_tokens", "output_tokens"),
+    *("cost_micros", "unpriced_calls"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,7 @@ def load(issue: Issue) -> Thread:
         HeartbeatRun.objects.for_company(issue.company_id)
         .filter(issue=issue)
         .select_related("agent")
-        .defer("payload", "session", "result", "agent__instructions", "agent__adapter_config")
+        .only(*_RUN)
         .order_by("-created_at", "-id")[:RUNS]
     )
     _add_runs(thread, runs)
