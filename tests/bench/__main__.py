@@ -13,7 +13,7 @@ import sys
 from tests.bench.report import circumstances, write
 
 NAMES = (
-    *("claims", "runs", "money", "http", "wake", "streams", "pages"),
+    *("claims", "runs", "tick", "money", "http", "wake", "streams", "pages"),
     *("fanout", "tabs", "logs"),
 )
 

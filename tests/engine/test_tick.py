@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from agents import timers
 from agents.models import Agent, HeartbeatRun
 from companies.models import IdempotencyRecord, SignInLink, Throttle
 from issues.models import Issue
@@ -135,3 +139,68 @@ def test_the_minutes_round_goes_on_behind_a_failing_part(timed, acme, now, monke
     assert HeartbeatRun.objects.count() == 1
     assert not Throttle.objects.exists()
     assert Issue.objects.count() == 1
+
+
+def statements_of_a_minute(now: Any) -> list[str]:
+    with CaptureQueriesContext(connection) as captured:
+        tick.minute(now=now)
+    return [query["sql"] for query in captured]
+
+
+def test_the_minutes_round_does_not_grow_with_open_issues_or_runs(acme, ada, now):
+    """The same statements beside five issues and beside sixty, with runs that wait and work."""
+    counts = []
+    for issues in (5, 55):
+        for _ in range(issues):
+            factories.run(ada, factories.issue(acme, assignee=ada))
+        tick.minute(now=now)  # what is done once is done
+        counts.append(len(statements_of_a_minute(now)))
+    assert counts[0] == counts[1]
+
+
+def test_an_idle_minute_reads_no_issue_at_all(acme, ada, now):
+    factories.issue(acme, assignee=ada)
+    tick.minute(now=now)
+    read = [sql for sql in statements_of_a_minute(now) if "issues_issue" in sql]
+    assert read == []
+
+
+def test_fifty_agents_on_one_interval_are_woken_evenly_and_keep_their_place(acme, now):
+    """Two rounds of five minutes in steps of two seconds, as shifts look. In the second round a
+    third of the agents is gone and ten are new. No ten seconds hold more than four starts."""
+    agents = [timed_agent(acme, now) for _ in range(50)]
+    first = starts(now, 300)
+    assert len(first) == 50
+    assert busiest(first.values()) <= 4
+    for agent in agents[::3]:
+        Agent.objects.filter(pk=agent.pk).update(heartbeat_enabled=False)
+    later = now + timedelta(seconds=300)
+    for _ in range(10):
+        timed_agent(acme, later)
+    HeartbeatRun.objects.all().delete()
+    second = starts(later, 300)
+    assert len(second) == 43
+    assert busiest(second.values()) <= 4
+    stayed = first.keys() & second.keys()
+    assert len(stayed) == 33
+    assert {second[one] - first[one] for one in stayed} == {timedelta(seconds=300)}
+
+
+def timed_agent(company: Any, now: Any) -> Agent:
+    agent = factories.agent(company, heartbeat_enabled=True, interval_seconds=300)
+    Agent.objects.filter(pk=agent.pk).update(next_beat_at=timers.next_slot(agent, now))
+    factories.issue(company, assignee=agent)
+    return agent
+
+
+def starts(begin: Any, seconds: int) -> dict[Any, Any]:
+    """When each agent was woken, as slots."""
+    for step in range(2, seconds + 1, 2):
+        tick.beats(now=begin + timedelta(seconds=step))
+    return dict(HeartbeatRun.objects.values_list("agent_id", "scheduled_for"))
+
+
+def busiest(moments: Any) -> int:
+    """The most starts that any ten seconds hold."""
+    ordered = sorted(moments)
+    return max(sum(0 <= (b - a).total_seconds() < 10 for b in ordered) for a in ordered)
