@@ -128,6 +128,8 @@ for tag, router in (
 
 def on_refusal(request: HttpRequest, error: Refusal) -> HttpResponse:
     response = wire.refusal(error.status, error.code, error.message, error.details)
+    if error.status == 401:
+        response["WWW-Authenticate"] = "Bearer"
     if "retryAfter" in error.details:
         response["Retry-After"] = str(error.details["retryAfter"])
     return response
