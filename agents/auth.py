@@ -60,6 +60,24 @@ def principal_for_token(token: str, *, now: datetime | None = None) -> Principal
     return _operator(parsed, now)
 
 
+def why_not(token: str, *, now: datetime | None = None) -> str:
+    """Why a token proves nobody: `run_ended`, `token_expired`, or else `unauthenticated`.
+
+    Told only to who holds the whole token, so it helps nobody who guesses.
+    """
+    parsed = keys.parse(token)
+    if parsed is None:
+        return "unauthenticated"
+    if parsed.prefix == keys.RUN:
+        return "run_ended"
+    kind = AgentKey if parsed.prefix == keys.AGENT else OperatorKey
+    key = kind._default_manager.filter(lookup=parsed.lookup).first()
+    if key is None or not hmac.compare_digest(key.digest, parsed.digest):
+        return "unauthenticated"
+    expired = key.expires_at is not None and key.expires_at <= (now or timezone.now())
+    return "token_expired" if expired else "unauthenticated"
+
+
 def _operator(parsed: keys.Parsed, now: datetime) -> Principal | None:
     row = _row(_OPERATOR, parsed.lookup, now)
     if row is None or not hmac.compare_digest(row[1], parsed.digest):

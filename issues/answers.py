@@ -90,6 +90,8 @@ class ListedRun(Answer):
 class ListedIssue(Issue):
     """An issue in a list. `description` is its beginning."""
 
+    checkout_agent_id: uuid.UUID | None = None
+    """Left out in lists; the run that holds the issue is there."""
     description_truncated: bool
     active_run: ListedRun | None
     blocker_attention: BlockerAttention

@@ -78,7 +78,7 @@ def get_document(request: HttpRequest, issue: str, key: str) -> HttpResponse:
     summary="Write a document",
 )
 def put_document(request: HttpRequest, issue: str, key: str, body: DocumentBody) -> HttpResponse:
-    """With `baseRevisionId` a write over somebody else's is a 409."""
+    """With `baseRevisionId`, or `If-Match`, a write over somebody else's is a 409."""
     found = find(request, issue, None)
     row, created = documents.put(
         issue=found,
@@ -87,6 +87,7 @@ def put_document(request: HttpRequest, issue: str, key: str, body: DocumentBody)
         format=body.format,
         body=body.body,
         base_revision=body.base_revision_id,
+        if_version=wire.if_match(request),
         change_summary=body.change_summary or "",
         actor=wire.principal(request).actor,
         now=timezone.now(),

@@ -45,11 +45,15 @@ def put(
     title: str = "",
     format: str = Document.Format.MARKDOWN,
     base_revision: uuid.UUID | None = None,
+    if_version: int | None = None,
     change_summary: str = "",
     restored_from: int | None = None,
 ) -> tuple[Document, bool]:
     """Write a document; the second value tells whether it is new. The same text again is no new
-    revision. Raises Invalid, Conflict (a stale base, a lock of somebody else)."""
+    revision. `base_revision` (an id) and `if_version` (a number) say what the writer has read.
+
+    Raises Invalid, Conflict (a stale base, a lock of somebody else).
+    """
     now = now or timezone.now()
     if not KEY.fullmatch(key):
         raise Invalid("invalid_key", "A key has lower case letters, digits, - _ and .", field="key")
@@ -62,6 +66,12 @@ def put(
     }
     graph.lock_row(issue.id)  # one writer of an issue's documents at a time
     known = Document.objects.select_for_update(no_key=True).filter(issue=issue, key=key).first()
+    if if_version is not None and if_version != (known.revision if known else 0):
+        raise Conflict(
+            "version_conflict",
+            "Somebody else wrote in between.",
+            details={"version": known.revision if known else 0},
+        )
     if known is None:
         return _create(issue, key, wish, base_revision, change_summary, actor, now), True
     _check_lock(known, actor)

@@ -25,6 +25,13 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 BAD_TOKENS_A_MINUTE = 60
 
 
+WHY_NOT = {
+    "unauthenticated": "A valid credential is needed.",
+    "token_expired": "This key has expired; ask for a new one.",
+    "run_ended": "The run of this token is not running, so the token is worthless.",
+}
+
+
 class Token(HttpBearer):
     """A bearer token whose prefix says what kind of caller it stands for."""
 
@@ -46,7 +53,8 @@ class Token(HttpBearer):
                 window_seconds=60,
                 now=timezone.now(),
             )
-            return None
+            code = auth.why_not(token)
+            raise Refusal(code, WHY_NOT[code], status=401)
         if principal.scopes and request.method not in SAFE and "write" not in principal.scopes:
             raise Forbidden("scope_missing", "This key may only read.")
         count(principal, request)

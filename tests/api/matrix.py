@@ -2,14 +2,15 @@
 
 A cell is the status of a call that is right in every other way. Columns: nobody, a stranger
 (owner of another company), a stranger's agent, viewer, operator, owner, agent (its key), run (its
-token). A new route without a row fails `test_matrix.py`.
+token), ghost (the token of a run that has ended: nobody). A new route without a row fails
+`test_matrix.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-COLUMNS = ("nobody", "stranger", "spy", "viewer", "operator", "owner", "agent", "run")
+COLUMNS = ("nobody", "stranger", "spy", "viewer", "operator", "owner", "agent", "run", "ghost")
 
 
 class Row(NamedTuple):
@@ -21,8 +22,9 @@ class Row(NamedTuple):
 
 
 def _row(*cells: int, path: str, body: Any = None) -> Row:
-    assert len(cells) == len(COLUMNS)
-    return Row(cells, path, body)
+    nobody, *_ = cells
+    assert len(cells) == len(COLUMNS) - 1
+    return Row((*cells, nobody), path, body)
 
 
 def everyone_reads(path: str) -> Row:

@@ -44,6 +44,24 @@ def test_people_find_a_page(anonymous: Caller) -> None:
     assert b'<script src="http' not in page.content
 
 
+def test_only_what_has_a_version_asks_for_one(anonymous: Caller) -> None:
+    paths = anonymous.send("GET", "/api/openapi.json").json()["paths"]
+
+    asked = {
+        f"{method.upper()} {path}"
+        for path, methods in paths.items()
+        for method, operation in methods.items()
+        if any(parameter["name"] == "If-Match" for parameter in operation.get("parameters", ()))
+    }
+
+    assert asked == {
+        "PATCH /api/agents/{agent}",
+        "PATCH /api/connections/{connection_id}",
+        "PATCH /api/issues/{issue}",
+        "PUT /api/issues/{issue}/documents/{key}",
+    }
+
+
 def test_no_two_shapes_share_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """The framework would let the second one take the first one's place, without a word."""
     different: set[str] = set()

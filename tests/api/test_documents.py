@@ -42,6 +42,19 @@ def test_a_write_on_a_stale_base_is_refused(as_run: Caller, as_olga: Caller) -> 
     assert stale.json()["details"]["latestRevisionNumber"] == 2
 
 
+def test_a_write_on_a_stale_version_is_refused(as_olga: Caller, issue: Issue) -> None:
+    path = "/api/issues/ACM-1/documents/plan"
+    first = as_olga.send("PUT", path, {"body": "One"}, If_Match='"0"')
+    as_olga.send("PUT", path, {"body": "Two"}, If_Match=first["ETag"])
+
+    stale = as_olga.send("PUT", path, {"body": "Mine"}, If_Match=first["ETag"])
+
+    assert (first.status_code, first["ETag"]) == (201, '"1"')
+    assert (stale.status_code, stale.json()["code"]) == (409, "version_conflict")
+    assert stale.json()["details"] == {"version": 2}
+    assert as_olga.send("GET", path).json()["body"] == "Two"
+
+
 def test_a_locked_document_is_kept_from_others(as_run: Caller, as_olga: Caller) -> None:
     put(as_run, "one")
     assert as_olga.send("POST", f"{PLAN}/lock").json()["lockedAt"] is not None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from agents.models import Agent
+from agents.models import Agent, AgentKey, HeartbeatRun
 from companies.models import Company, OperatorKey, User
 from issues import board
 from issues.models import Issue
@@ -114,6 +114,21 @@ def test_a_revoked_key_is_401_at_once(as_olga: Caller) -> None:
     OperatorKey.objects.update(revoked_at="2026-01-01T00:00:00Z")
 
     assert as_olga.send("GET", "/api/companies").status_code == 401
+
+
+def test_a_dead_token_tells_its_holder_why(
+    as_ada: Caller, as_run: Caller, adas_run: HeartbeatRun
+) -> None:
+    AgentKey.objects.update(expires_at="2026-01-01T00:00:00Z")
+    HeartbeatRun.objects.update(status="cancelled", finished_at="2026-11-30T00:00:00Z")
+    stranger = Caller(as_ada.token[:-12] + "000000" + as_ada.token[-6:])
+
+    codes = [
+        caller.send("GET", "/api/agents/me").json()["code"] for caller in (as_ada, as_run, stranger)
+    ]
+
+    assert codes == ["token_expired", "run_ended", "unauthenticated"]
+    assert as_run.send("GET", "/api/agents/me")["WWW-Authenticate"] == "Bearer"
 
 
 def test_guessing_tokens_is_slowed_down(db: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,12 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from agents import roster
+from agents import roster, runs
 from agents.models import Agent, AgentKey, AgentRevision, HeartbeatRun
 from billing import budgets
 from billing.models import BudgetIncident
 from companies import cli_login
-from companies.activity import Actor
+from companies.activity import SYSTEM, Actor
 from companies.models import Company, OperatorKey, User
 from issues import approvals, documents, marks
 from issues.models import Interaction, Issue
@@ -98,6 +98,10 @@ def story(
 def callers(
     olga: User, otto: User, vera: User, as_oscar: Caller, as_spy: Caller, adas_run: HeartbeatRun
 ) -> dict[str, Caller]:
+    ended = factories.running(adas_run.agent)
+    ghost = run_caller(ended)
+    runs.cancel(run=ended, actor=SYSTEM, reason="", now=timezone.now())
+    assert runs.finish(run_id=ended.pk, epoch=ended.epoch, status="cancelled", now=timezone.now())
     return {
         "nobody": Caller(),
         "stranger": as_oscar,
@@ -107,6 +111,7 @@ def callers(
         "operator": operator(otto),
         "agent": agent_caller(adas_run.agent),
         "run": run_caller(adas_run),
+        "ghost": ghost,
     }
 
 
