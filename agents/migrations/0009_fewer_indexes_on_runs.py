@@ -12,10 +12,26 @@ from django.db import migrations, models
 _FOREIGN_KEYS = {
     "company": models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="runs", to="companies.company"),
     "agent": models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="runs", to="agents.agent"),
-    "issue": models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="runs", to="issues.issue"),
     "retry_of": models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="retries", to="agents.heartbeatrun"),
     "worker": models.ForeignKey(db_index=False, editable=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="runs", to="agents.worker"),
 }
+_ISSUE = models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="runs", to="issues.issue")
+# Django would take every index on this column alone for its own, and with it the rule that an issue
+# has one running run.
+_DROP_THE_INDEX_OF_ISSUES = """
+DO $$
+DECLARE name text;
+BEGIN
+  FOR name IN
+    SELECT i.indexrelid::regclass::text
+    FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+    WHERE i.indrelid = 'agents_heartbeatrun'::regclass AND a.attname = 'issue_id'
+      AND i.indnkeyatts = 1 AND NOT i.indisunique AND i.indpred IS NULL
+  LOOP
+    EXECUTE 'DROP INDEX ' || name;
+  END LOOP;
+END $$
+"""
 
 
 class Migration(migrations.Migration):
@@ -53,5 +69,11 @@ class Migration(migrations.Migration):
             field=models.CharField(editable=False, max_length=64, null=True),
         ),
         *(migrations.AlterField("heartbeatrun", name, field) for name, field in _FOREIGN_KEYS.items()),
+        migrations.SeparateDatabaseAndState(
+            database_operations=[
+                migrations.RunSQL(_DROP_THE_INDEX_OF_ISSUES, migrations.RunSQL.noop)
+            ],
+            state_operations=[migrations.AlterField("heartbeatrun", "issue", _ISSUE)],
+        ),
         RemoveIndexConcurrently("heartbeatrun", "run_queue_due"),
     ]
