@@ -8,6 +8,7 @@ from billing import urls as billing
 from companies import urls as companies
 from issues import urls as issues
 from paperclip import api, dashboard, metrics, palette, styleguide
+from paperclip.scaling import views as scaling
 
 inside = [
     path("", dashboard.home),
@@ -24,6 +25,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("c/<str:prefix>/", include(inside)),
     *companies.outside,
     path("metrics", metrics.metrics),
+    path("scaling", scaling.scaling),
     path("styleguide/", styleguide.styleguide),
     path("admin/", admin.site.urls),
     path("api/", api.urls()),

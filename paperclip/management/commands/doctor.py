@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
@@ -13,6 +13,7 @@ from django.utils import timezone
 from companies import secrets
 from paperclip import fingerprints, postgres
 from paperclip.boot import OLDEST_POSTGRES
+from paperclip.scaling import checklist
 
 Finding = tuple[bool, str]
 
@@ -21,12 +22,24 @@ class Command(BaseCommand):
     help = "Checks this instance: settings, data folder, database, background work."
     requires_system_checks: list[str] = []
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--scaling", action="store_true", help="Also: does it still fit? As the page /scaling."
+        )
+
+    def handle(self, *args: Any, scaling: bool, **options: Any) -> None:
         embedded = nullcontext() if settings.DATABASE_URL else postgres.available(settings.PG_DIR)
         with embedded:
             findings = [finding for check in CHECKS for finding in check()]
+            groups = checklist.groups() if scaling else []
         for good, text in findings:
             self.stdout.write(f"  {'ok  ' if good else 'FAIL'}  {text}")
+        for group in groups:
+            self.stdout.write(f"\n{group.name}")
+            for reading in group.readings:
+                self.stdout.write(f"  {reading.level.word:<4}  {reading.name}: {reading.value}")
+                if reading.fix:
+                    self.stdout.write(f"        {reading.why} {reading.fix}")
         failed = sum(not good for good, _ in findings)
         if failed:
             raise CommandError(f"{failed} of {len(findings)} checks failed.")
