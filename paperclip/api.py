@@ -14,7 +14,7 @@ from typing import Any
 from django.core.exceptions import RequestDataTooBig
 from django.db import DataError, Error, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
-from django.urls import URLPattern, path, re_path
+from django.urls import URLPattern, URLResolver, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
@@ -37,7 +37,7 @@ from issues.approval_api import router as approvals
 from issues.document_api import router as documents
 from issues.thread_api import router as threads
 from issues.work_api import router as work
-from paperclip import callers, description
+from paperclip import addresses, callers, description
 from paperclip.agent_api import router as agents
 from paperclip.agent_config_api import router as agent_configs
 from paperclip.callback_api import router as callbacks
@@ -248,7 +248,7 @@ def _in_json(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     return answered
 
 
-def urls() -> tuple[list[URLPattern], str, str]:
+def urls() -> tuple[list[URLPattern | URLResolver], str, str]:
     """The addresses under `/api/`, for `include`-less use in `path()`."""
     patterns, app_name, namespace = api.urls
     wrapped = [
@@ -262,7 +262,7 @@ def urls() -> tuple[list[URLPattern], str, str]:
         [
             # Before the addresses of companies, which would take "import" for a company's name.
             re_path(r"^companies/(?:import|export)(?:/.*)?$", not_supported),
-            *wrapped,
+            *addresses.tree(wrapped),
             re_path(left_out, not_supported),
             path("", unknown),
             *root,
