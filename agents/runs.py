@@ -50,10 +50,12 @@ __all__ = [
     "finish",
     "go_external",
     "held",
+    "held_for_good",
     "lose",
     "loss_of",
     "mark_acted",
     "note_started",
+    "read",
     "retry",
     "start_token",
     "wake",
@@ -327,16 +329,23 @@ def expired(*, limit: int = RESCUE_BATCH) -> list[tuple[uuid.UUID, int]]:
 
 def held(*, run_id: uuid.UUID, epoch: int) -> HeartbeatRun | None:
     """The run with its agent and issue, None when it has left this epoch."""
+    return _read("r.id = %(run_id)s AND r.epoch = %(epoch)s", {"run_id": run_id, "epoch": epoch})
+
+
+def read(run_id: uuid.UUID) -> HeartbeatRun | None:
+    """The run as it is now, with its agent and issue."""
+    return _read("r.id = %(run_id)s", {"run_id": run_id})
+
+
+def _read(condition: str, values: Mapping[str, Any]) -> HeartbeatRun | None:
     issue_model = HeartbeatRun._meta.get_field("issue").related_model
     statement = (
         f"SELECT {rows.columns(HeartbeatRun, 'r')}, {rows.columns(Agent, 'a')},"  # noqa: S608
         f" {rows.columns(issue_model, 'i')} FROM agents_heartbeatrun r"
         " JOIN agents_agent a ON a.id = r.agent_id LEFT JOIN issues_issue i ON i.id = r.issue_id"
-        " WHERE r.id = %(run_id)s AND r.epoch = %(epoch)s"
+        f" WHERE {condition}"
     )
-    found = rows.fetch(
-        statement, {"run_id": run_id, "epoch": epoch}, HeartbeatRun, Agent, issue_model
-    )
+    found = rows.fetch(statement, values, HeartbeatRun, Agent, issue_model)
     if not found:
         return None
     run: HeartbeatRun

@@ -50,7 +50,7 @@ def close_run(claimed: runs.Claimed, ending: Ending) -> None:
                 return
             raise runs.Stale(f"run {claimed.run_id} has left epoch {claimed.epoch}")
         if ending.status == Status.LOST:
-            _put_down(run, now)
+            _put_down(claimed, now)
             return
         retry_at = ending.retry_at or _retry_at(run, ending, now)
         message = _message(run, ending)
@@ -98,8 +98,11 @@ def close_run(claimed: runs.Claimed, ending: Ending) -> None:
         faultpoints.reach("finished", run.pk)
 
 
-def _put_down(run: HeartbeatRun, now: datetime) -> None:
+def _put_down(claimed: runs.Claimed, now: datetime) -> None:
     """The instance shuts down: the run goes on elsewhere, or a person decides."""
+    run = runs.held_for_good(run_id=claimed.run_id, epoch=claimed.epoch)
+    if run is None:
+        raise runs.Stale(f"run {claimed.run_id} has left epoch {claimed.epoch}")
     loss = runs.loss_of(run, shutdown=True)
     work.report(
         run=run,

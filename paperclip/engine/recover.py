@@ -43,7 +43,7 @@ def give_up(*, run_id: uuid.UUID, epoch: int, now: datetime) -> runs.Lost | None
     """End one run whose holder is gone. None when somebody else does, or was faster."""
     if not _mine(run_id):
         return None
-    run = runs.held(run_id=run_id, epoch=epoch)
+    run = runs.held_for_good(run_id=run_id, epoch=epoch)
     if run is None or run.status != HeartbeatRun.Status.RUNNING:
         return None
     loss = runs.loss_of(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from typing import Any
@@ -17,6 +18,14 @@ from companies.activity import SYSTEM
 from companies.models import Company
 from issues.models import Checkout, Comment, Issue, IssueCounter
 from tests import factories
+
+# The plan's sizes; a machine that is busy with other things may be asked for a part of them, which
+# the figures then say.
+SCALE = float(os.environ.get("PAPERCLIP_FAULTS_SCALE", "1"))
+
+
+def scaled(count: int) -> int:
+    return max(20, round(count * SCALE))
 
 
 def staff(company: Company, count: int, *, pace: float, **fields: Any) -> list[Agent]:

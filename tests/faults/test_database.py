@@ -83,12 +83,12 @@ def test_three_restarts_under_load_lose_nothing_that_was_acknowledged(
 ):
     """Each shift keeps a journal of the ends that the database acknowledged to it."""
     journal = tmp_path / "journal"
-    firm.give_many(firm.quick_staff(firma, 20, runs_each=5, metered=True), 3_000)
+    firm.give_many(firm.quick_staff(firma, 20, runs_each=5, metered=True), firm.scaled(3_000))
     for _ in range(3):
         beside.shift(**{VARIABLE: f"committed=note:{journal}"})
     resumed = []
     for _ in range(3):
-        until(more_than(patiently(succeeded)() + 150), 60, what="some work")
+        until(more_than(patiently(succeeded)() + firm.scaled(150)), 60, what="some work")
         own_server.restart(signum)
         ready = time.monotonic()
         until(more_than(patiently(succeeded)()), 30, what="the next end", look=0.02)
@@ -115,7 +115,8 @@ def test_three_restarts_under_load_lose_nothing_that_was_acknowledged(
 
 @pytest.mark.fault("T8", "a connection of ours is terminated by the server every 200 ms")
 @pytest.mark.parametrize(
-    ("seconds", "issues"), [(6, 300), pytest.param(60, 3_000, marks=pytest.mark.faults_long)]
+    ("seconds", "issues"),
+    [(5, 60), pytest.param(60, firm.scaled(3_000), marks=pytest.mark.faults_long)],
 )
 def test_backends_die_at_random(processes: Processes, acme, figures, seconds: int, issues: int):
     firm.give_many(firm.quick_staff(acme, 20, runs_each=3, metered=True), issues)
@@ -221,7 +222,8 @@ def test_the_database_is_away_for_long(own_server: OwnServer, tmp_path: Path, fi
     _away(own_server, tmp_path, figures, seconds=600, settled=60)
     assert figures["most log bytes a minute"] < 1_000_000
     assert figures["most % of a core"] < 5
-    assert figures["most growth %"] <= 5
+    percent, megabytes, name = figures["most growth (%, MB, of)"]
+    assert percent <= 5 or megabytes < 1, name
 
 
 @pytest.mark.fault("T16", "the database is away for half a minute")
@@ -268,8 +270,13 @@ def _away(
                 "most % of a core": round(
                     max(100 * (after[p][0] - before[p][0]) / span for p in same), 2
                 ),
-                "most growth %": round(
-                    max(100 * (after[p][1] / before[p][1] - 1) for p in same), 1
+                "most growth (%, MB, of)": max(
+                    (
+                        round(100 * (after[p][1] / before[p][1] - 1), 1),
+                        round((after[p][1] - before[p][1]) / 1e6, 2),
+                        after[p][2],
+                    )
+                    for p in same
                 ),
                 "health said": sorted(statuses),
             }
@@ -281,10 +288,11 @@ def _away(
         instance.stop()
 
 
-def _use(process: psutil.Process) -> tuple[float, int]:
-    """Processor seconds and private bytes; a child that has ended is nobody."""
+def _use(process: psutil.Process) -> tuple[float, int, str]:
+    """Processor seconds, private bytes and what it is; a child that has ended is nobody."""
     try:
         times = process.cpu_times()
-        return times.user + times.system, process.memory_full_info().uss or 1
+        name = process.environ().get("PAPERCLIP_PROCESS", "up")
+        return times.user + times.system, process.memory_full_info().uss or 1, name
     except psutil.Error:
-        return 0.0, 1
+        return 0.0, 1, ""

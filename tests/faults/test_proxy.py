@@ -128,7 +128,7 @@ def test_a_black_hole(processes: Processes, proxy: Proxy, acme, figures, hole_se
 @pytest.mark.fault("T13", "acknowledgements of commits are swallowed and the connection is reset")
 @pytest.mark.parametrize(
     ("issues", "drops"),
-    [(40, 30), pytest.param(600, 400, marks=pytest.mark.faults_long)],
+    [(40, 30), pytest.param(firm.scaled(600), firm.scaled(400), marks=pytest.mark.faults_long)],
 )
 def test_lost_acknowledgements(
     processes: Processes, proxy: Proxy, acme, figures, issues: int, drops: int
