@@ -332,6 +332,18 @@ def held(*, run_id: uuid.UUID, epoch: int) -> HeartbeatRun | None:
     return _read("r.id = %(run_id)s AND r.epoch = %(epoch)s", {"run_id": run_id, "epoch": epoch})
 
 
+def held_for_good(*, run_id: uuid.UUID, epoch: int) -> HeartbeatRun | None:
+    """Like `held`, and nobody changes it before this transaction's end: what is decided about it
+    then knows of every cancellation. Locks the issue, then the run."""
+    run = held(run_id=run_id, epoch=epoch)
+    if run is None:
+        return None
+    if run.issue is not None:
+        type(run.issue)._default_manager.select_for_update(no_key=True).get(pk=run.issue.pk)
+    queue = HeartbeatRun.objects.select_for_update(no_key=True, of=("self",))
+    return queue.select_related("agent", "issue").filter(id=run_id, epoch=epoch).first()
+
+
 def read(run_id: uuid.UUID) -> HeartbeatRun | None:
     """The run as it is now, with its agent and issue."""
     return _read("r.id = %(run_id)s", {"run_id": run_id})
