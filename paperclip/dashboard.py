@@ -19,7 +19,7 @@ from django.shortcuts import redirect, render
 from agents import directory, savings
 from agents.models import Agent, HeartbeatRun, Hold
 from agents.views import rows as run_rows
-from billing import reports
+from billing import replica, reports
 from billing.views import costs
 from companies import charts, history
 from companies.models import Company, Membership, User
@@ -267,11 +267,17 @@ def _waiting(request: PageRequest) -> dict[str, Any]:
 
 
 def _money(request: PageRequest) -> dict[str, Any]:
-    return {
-        **costs.month(request.company, request.now),
-        "lines": reports.by_agent(company_id=request.company.id, now=request.now)[:4],
-        "savings": savings.of_company(company_id=request.company.id, now=request.now),
-    }
+    """A report, which a replica may answer; the other panels show what is so now."""
+    company, now = request.company, request.now
+
+    def read() -> dict[str, Any]:
+        return {
+            **costs.month(company, now),
+            "lines": reports.by_agent(company_id=company.id, now=now)[:4],
+            "savings": savings.of_company(company_id=company.id, now=now),
+        }
+
+    return replica.reading(request, read)[0]
 
 
 def _recent(request: PageRequest) -> dict[str, Any]:
