@@ -55,7 +55,10 @@ class Issue(models.Model):
     CLOSED = (Status.DONE, Status.CANCELLED)
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    company = models.ForeignKey(Company, on_delete=models.CASCADE, related_name="issues")
+    # A key without an index of its own has a better one below, or is never looked up by.
+    company = models.ForeignKey(
+        Company, on_delete=models.CASCADE, related_name="issues", db_index=False
+    )
     number = models.PositiveIntegerField(editable=False)
     identifier = models.CharField(max_length=24, unique=True, editable=False)
     title = models.CharField(max_length=300)
@@ -66,28 +69,34 @@ class Issue(models.Model):
         Agent, null=True, blank=True, on_delete=models.SET_NULL, related_name="issues"
     )
     assignee_user = models.ForeignKey(
-        User, null=True, blank=True, on_delete=models.SET_NULL, related_name="issues"
-    )
+        User, null=True, blank=True, on_delete=models.SET_NULL, related_name="issues",
+        db_index=False,
+    )  # fmt: skip
     project = models.ForeignKey(
-        Project, null=True, blank=True, on_delete=models.SET_NULL, related_name="issues"
-    )
+        Project, null=True, blank=True, on_delete=models.SET_NULL, related_name="issues",
+        db_index=False,
+    )  # fmt: skip
     goal = models.ForeignKey(
-        Goal, null=True, blank=True, on_delete=models.SET_NULL, related_name="issues"
-    )
+        Goal, null=True, blank=True, on_delete=models.SET_NULL, related_name="issues",
+        db_index=False,
+    )  # fmt: skip
     parent = models.ForeignKey(
-        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children"
-    )
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children",
+        db_index=False,
+    )  # fmt: skip
     request_depth = models.PositiveSmallIntegerField(default=0)
     billing_code = models.CharField(max_length=80, blank=True)
     blocked_reason = models.CharField(
         max_length=500, blank=True, help_text="Who must do what, when no issue blocks it."
     )
     created_by_user = models.ForeignKey(
-        User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
-    )
+        User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+",
+        db_index=False,
+    )  # fmt: skip
     created_by_agent = models.ForeignKey(
-        Agent, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
-    )
+        Agent, null=True, blank=True, on_delete=models.SET_NULL, related_name="+",
+        db_index=False,
+    )  # fmt: skip
     version = models.PositiveIntegerField(default=1, editable=False)
     started_at = models.DateTimeField(null=True, blank=True)
     completed_at = models.DateTimeField(null=True, blank=True)
@@ -125,6 +134,15 @@ class Issue(models.Model):
             ),
         ]
         indexes = [
+            # Of what most issues lack, only those that have it: each change writes every index.
+            *(
+                models.Index(
+                    fields=[name, "created_at"],
+                    condition=Q(**{f"{name}__isnull": False}),
+                    name=f"issue_by_{name}",
+                )
+                for name in ("assignee_user", "project", "goal", "parent", "created_by_agent")
+            ),
             # The order of the list and of a column of the board: what is counted or shown is read
             # from here, without the rows.
             models.Index(
