@@ -275,12 +275,9 @@ def _may_be_large(scope: Scope) -> bool:
 
 async def _read_body(scope: Scope, receive: Receive, body: IO[bytes]) -> int:
     """Copies the request's body into `body` and returns its length in bytes."""
-    too_large = _Refused(
-        413, "body_too_large", "The body is larger than 10 MB.", (b"connection", b"close")
-    )
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value[:20]) > BODY_LIMIT_BYTES:
-            raise too_large
+            raise _too_large()
     length = 0
     try:
         async with asyncio.timeout(_BODY_SECONDS):
@@ -291,7 +288,7 @@ async def _read_body(scope: Scope, receive: Receive, body: IO[bytes]) -> int:
                 chunk = message.get("body", b"")
                 length += len(chunk)
                 if length > BODY_LIMIT_BYTES:
-                    raise too_large
+                    raise _too_large()
                 body.write(chunk)
                 if not message.get("more_body", False):
                     break
@@ -301,6 +298,12 @@ async def _read_body(scope: Scope, receive: Receive, body: IO[bytes]) -> int:
         ) from None
     body.seek(0)
     return length
+
+
+def _too_large() -> _Refused:
+    return _Refused(
+        413, "body_too_large", "The body is larger than 10 MB.", (b"connection", b"close")
+    )
 
 
 def make_environ(scope: Scope, body: IO[bytes], length: int) -> Environ:
