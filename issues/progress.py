@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from agents import loop_limits, loops
+from django.db import connection
+
+from agents import loop_limits, loops, runs
 from agents.adapters.base import Code
 from agents.loop_limits import Limits
 from agents.loops import Finding
@@ -40,7 +42,7 @@ def judge(
 ) -> Finding | None:
     """Called in the transaction that ends a run, after everything else is written; `ending` is
     its code. Holds the agent when it went round in circles and says what was found."""
-    run = HeartbeatRun.objects.select_related("agent", "issue").get(pk=run.pk)
+    run = runs.read(run.pk) or run
     limits = loop_limits.of(run.agent)
     if ending == Code.LOOP:
         finding: Finding | None = loops.stopped(message=message, result=result)
@@ -55,16 +57,24 @@ def judge(
     return finding
 
 
+_MADE = """
+SELECT count(*) FROM issues_issue
+WHERE company_id = %s AND created_by_agent_id = %s AND created_at BETWEEN %s AND %s
+"""
+
+
 def _fan_out(run: HeartbeatRun, limits: Limits, now: datetime) -> Finding | None:
     """Has the run created all the issues that one may? It would have gone on."""
     if run.started_at is None:
         return None
+    with connection.cursor() as cursor:
+        cursor.execute(_MADE, [run.company_id, run.agent_id, run.started_at, now])
+        (count,) = cursor.fetchone()
+    if count < limits.issues_a_run:
+        return None
     made = Issue.objects.for_company(run.company_id).filter(
         created_by_agent_id=run.agent_id, created_at__gte=run.started_at, created_at__lte=now
     )
-    count = made.count()
-    if count < limits.issues_a_run:
-        return None
     shown = list(made.order_by("-created_at", "-id").values_list("identifier", flat=True)[:10])
     return Finding(
         "fan_out",

@@ -309,8 +309,13 @@ def _around(run: HeartbeatRun) -> tuple[set[uuid.UUID], set[uuid.UUID]]:
 
 def _close_of(row: Issue, run: HeartbeatRun, *, reason: str, now: datetime) -> bool:
     """End the run's own checkout of a locked issue. Had it one?"""
-    mine = Checkout.objects.filter(issue=row, run=run, released_at=None)
-    return mine.update(released_at=now, release_reason=reason[:40]) > 0
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE issues_checkout SET released_at = %s, release_reason = %s"
+            " WHERE issue_id = %s AND run_id = %s AND released_at IS NULL",
+            [now, reason[:40], row.pk, run.pk],
+        )
+        return cursor.rowcount > 0
 
 
 # What decides where an issue goes whose agent ended well; people's comments that wait for the

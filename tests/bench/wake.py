@@ -10,7 +10,7 @@ from tests.bench.report import Table, quantiles
 from tests.bench.world import World, world
 
 SAMPLES = 60
-LIVE = 200
+LIVE = 300
 
 
 async def task(the: World, prompt: str, agent: int = 0) -> str:
@@ -78,7 +78,7 @@ def bench() -> Table:
             "every 100 ms, so half of that is the floor."
         ],
     )
-    with world(agents=2, runs_per_agent=1000, PAPERCLIP_SHIFTS="1") as the:
+    with world(agents=2, runs_per_agent=1000, PAPERCLIP_SHIFTS="2") as the:
         for live in (0, LIVE):
             if live:
                 long = "[[mock:chunks=1200;delay=0.05]] keep talking please"
