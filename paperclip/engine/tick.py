@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from cronsim import CronSimError
 from django.db import transaction
 from django.db.models import Exists, OuterRef
+from django_q.models import Task
 
 from agents import meters, runs, timers
 from agents.models import Agent, AgentTally, HeartbeatRun
@@ -30,6 +31,7 @@ KEEP_ANSWERS = timedelta(days=1)
 KEEP_LINKS = timedelta(days=7)
 KEEP_THROTTLES = timedelta(days=1)
 KEEP_TALLIES = timedelta(days=90)
+KEEP_FAILED_TASKS = timedelta(days=14)  # django-q2 prunes successes only
 SWEEP_ROWS = 5_000
 
 
@@ -141,7 +143,8 @@ def forget(*, now: datetime) -> None:
     logins = CliLogin.objects.filter(expires_at__lt=now - KEEP_LINKS)
     throttles = Throttle.objects.filter(window_start__lt=now - KEEP_THROTTLES)
     tallies = AgentTally.objects.filter(day__lt=(now - KEEP_TALLIES).date())
-    for old in (answers, links, logins, throttles, tallies):
+    tasks = Task.objects.filter(success=False, stopped__lt=now - KEEP_FAILED_TASKS)
+    for old in (answers, links, logins, throttles, tallies, tasks):
         old.filter(pk__in=list(old.values_list("pk", flat=True)[:SWEEP_ROWS])).delete()
 
 

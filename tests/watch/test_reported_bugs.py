@@ -118,3 +118,16 @@ def test_a_broken_adapter_configuration_of_one_stops_no_other(acme, now):
     assert tick.beats(now=now) == 2
     claimed = runs.claim(worker_id=factories.worker().pk, limit=5)
     assert good.pk in {one.agent_id for one in claimed}
+
+
+@pytest.mark.django_db
+def test_failed_background_tasks_are_forgotten_after_two_weeks(now):
+    from django_q.models import Task
+
+    for name, days, success in (("new", 1, False), ("old", 20, False), ("good", 20, True)):
+        at = now - timedelta(days=days)
+        Task.objects.create(
+            id=name, name=name, func="x", started=at, stopped=at, success=success, result="no"
+        )
+    tick.forget(now=now)
+    assert set(Task.objects.values_list("name", flat=True)) == {"new", "good"}
