@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import select
 import statistics
+import threading
 import time
+from dataclasses import dataclass, field
 
 import psutil
 
@@ -44,7 +47,38 @@ def ended() -> int:
     return HeartbeatRun.objects.filter(status=HeartbeatRun.Status.SUCCEEDED).count()
 
 
-def one_round() -> tuple[float, float, float]:
+@dataclass(slots=True)
+class Open:
+    """A transaction that somebody has left open, with an agent's and a company's row locked."""
+
+    over: threading.Event = field(default_factory=threading.Event)
+    seconds: float = 0.0
+
+    def hold(self) -> None:
+        """Until the server ends it, or the round is over."""
+        import psycopg
+
+        from paperclip.engine import bell
+
+        began = time.monotonic()
+        try:
+            with psycopg.connect(bell.dsn()) as connection:
+                connection.execute("SELECT 1 FROM agents_agent ORDER BY id LIMIT 1 FOR UPDATE")
+                connection.execute("SELECT 1 FROM companies_company ORDER BY id LIMIT 1 FOR UPDATE")
+                while not self.over.wait(0.1):
+                    if connection.pgconn.socket >= 0 and self._ended(connection.pgconn.socket):
+                        break
+                self.seconds = time.monotonic() - began
+        except psycopg.Error:
+            self.seconds = self.seconds or time.monotonic() - began
+
+    @staticmethod
+    def _ended(socket: int) -> bool:
+        """Has the server said something? To an idle session it only says goodbye."""
+        return bool(select.select([socket], [], [], 0)[0])
+
+
+def one_round(left_open: Open | None = None) -> tuple[float, float, float]:
     """Runs a second, and milliseconds of processor time of a run in the shifts and in the
     database."""
     rows.reopen()
@@ -55,10 +89,14 @@ def one_round() -> tuple[float, float, float]:
         process.start()
     try:
         wait_for(WARM)
+        holder = threading.Thread(target=left_open.hold if left_open else lambda: None)
+        holder.start()
         before, began, counted = processor(shifts), time.monotonic(), ended()
         wait_for(RUNS + WARM)
         seconds, after = time.monotonic() - began, processor(shifts)
     finally:
+        if left_open is not None:
+            left_open.over.set()
         for process in shifts:
             process.terminate()
         for process in shifts:
@@ -102,7 +140,7 @@ def bench() -> Table:
         name="runs",
         title=f"Whole runs a second: {SHIFTS} shifts, an adapter of 5 ms, {RUNS:,} runs",
         columns=(
-            "shifts",
+            "what",
             f"runs/s, median of {ROUNDS} rounds",
             "processor ms a run, shifts",
             "processor ms a run, database",
@@ -110,18 +148,21 @@ def bench() -> Table:
         notes=[
             "Each run checks its issue out, says a word, closes the issue with a comment and is "
             f"noted in the activity; {ISSUES:,} issues of {COMPANIES * AGENTS_A_COMPANY} agents. "
-            "All were checked afterwards: ended once, closed, one comment, one word."
+            "All were checked afterwards: ended once, closed, one comment, one word. The open "
+            "transaction has locked an agent's and its company's row; the server ends it after "
+            "ten seconds, or the round is over before."
         ],
     )
     with rows.database():
         rows.companies(COMPANIES, agents=AGENTS_A_COMPANY, runs_an_agent=20, adapter_type="quick")
         rows.issues(ISSUES, open_every=OPEN_EVERY)
-        rounds = [one_round() for _ in range(ROUNDS)]
-        rates, python, postgres = (list(part) for part in zip(*rounds, strict=True))
-        table.add(
-            SHIFTS,
-            spread(rates),
-            f"{statistics.median(python):.1f}",
-            f"{statistics.median(postgres):.1f}",
-        )
+        table.add("undisturbed", *figures([one_round() for _ in range(ROUNDS)]))
+        left_open = Open()
+        disturbed = figures([one_round(left_open)])
+        table.add(f"beside a transaction left open, {left_open.seconds:.0f} s", *disturbed)
     return table
+
+
+def figures(rounds: list[tuple[float, float, float]]) -> tuple[str, str, str]:
+    rates, python, postgres = (list(part) for part in zip(*rounds, strict=True))
+    return spread(rates), f"{statistics.median(python):.1f}", f"{statistics.median(postgres):.1f}"

@@ -9,6 +9,7 @@ import uuid
 from collections import Counter
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection, connections, transaction
 
@@ -18,6 +19,7 @@ from companies.activity import SYSTEM
 from companies.errors import Conflict
 from companies.models import Company
 from tests import factories
+from tests.house.instance import database_address
 from tests.races.threads import many, together
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -287,3 +289,27 @@ def test_a_claimer_that_stands_still_stops_its_own_instance_only(acme, ada, monk
     _, (refused, batch) = together(stand_still, work)
     assert (len(refused), refused.more) == (0, True)
     assert [claimed.agent_id for claimed in batch] == [ada.pk]
+
+
+def test_a_transaction_left_open_holds_up_nobody_else_and_is_ended(acme, globex):
+    """It has an agent's and the company's row: the other company works on meanwhile, and when the
+    server has ended it, what it held up goes on."""
+    mine, theirs = factories.agent(acme), factories.agent(globex)
+    queue(mine, 1)
+    queue(theirs, 1)
+    worker_id = worker()
+    connection.close()
+    with psycopg.connect(database_address()) as left_open:
+        left_open.execute("SET idle_in_transaction_session_timeout = '1500ms'")
+        left_open.execute("SELECT 1 FROM companies_company WHERE id = %s FOR UPDATE", [acme.pk])
+        left_open.execute("SELECT 1 FROM agents_agent WHERE id = %s FOR UPDATE", [mine.pk])
+        meanwhile = runs.claim(worker_id=worker_id, limit=10)
+        assert [claimed.agent_id for claimed in meanwhile] == [theirs.pk]
+        taken: list[runs.Claimed] = []
+        deadline = time.monotonic() + 30
+        while not taken and time.monotonic() < deadline:
+            taken = list(runs.claim(worker_id=worker_id, limit=10))
+        assert [claimed.agent_id for claimed in taken] == [mine.pk]
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
+            left_open.execute("SELECT 1")
+        left_open.close()
