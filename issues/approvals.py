@@ -43,7 +43,8 @@ def request(
     agent: Agent | None = None,
     issues: Iterable[Issue] = (),
 ) -> Approval:
-    """Ask for an approval. `requester` is the agent that asks (for an agent: itself).
+    """Ask for an approval. `requester` is the agent that asks (for an agent: itself). What an agent
+    asks for again while it waits is answered with the approval that there is.
 
     Raises Invalid, Forbidden (in another's name), Conflict (too many are open).
     """
@@ -52,13 +53,18 @@ def request(
         raise Invalid("invalid_type", "type: " + ", ".join(Approval.Type.values), field="type")
     if actor.type == "agent" and requester is not None and requester.pk != actor.id:
         raise Forbidden("not_yours", "An agent asks in its own name.")
+    by_agent = requester.pk if requester else actor.id if actor.type == "agent" else None
+    payload, issues = questions.plain_json(payload), list(issues)
+    if by_agent is not None:
+        known = _waiting(by_agent, type, payload, issues)
+        if known is not None:
+            return known
     if Approval.objects.for_company(company.id).filter(status__in=Approval.OPEN).count() > MAX_OPEN:
         raise Conflict("too_many_approvals", "Enough approvals wait for a decision.")
-    by_agent = requester.pk if requester else actor.id if actor.type == "agent" else None
     approval = Approval.objects.create(
         company=company,
         type=type,
-        payload=questions.plain_json(payload),
+        payload=payload,
         requested_by_agent_id=by_agent,
         requested_by_user_id=actor.id if actor.type == "user" else None,
         agent=agent,
@@ -70,6 +76,21 @@ def request(
     )
     _tell(approval, "approval.requested", actor, now)
     return approval
+
+
+def _waiting(
+    agent_id: Any, type: str, payload: Mapping[str, Any], issues: list[Issue]
+) -> Approval | None:
+    """The same wish of the same agent, still open. The agent's row is the queue of its wishes."""
+    Agent.objects.select_for_update(no_key=True).get(pk=agent_id)
+    same = Approval.objects.filter(
+        requested_by_agent_id=agent_id, type=type, status__in=Approval.OPEN, payload=payload
+    )
+    wanted = {issue.pk for issue in issues}
+    for approval in same.order_by("created_at", "id"):
+        if set(approval.links.values_list("issue_id", flat=True)) == wanted:
+            return approval
+    return None
 
 
 @transaction.atomic
