@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 WAKE_CHANNEL = "paperclip_wake"  # payload: nothing
 CANCEL_CHANNEL = "paperclip_cancel"  # payload: a run's id
 LIVE_CHANNEL = "paperclip_live"  # payload: a JSON list of [company, topic, entity or null]
+SENT_AT = "sent_at"  # as the topic of no company: when the database sent the payload, in ms
 SPACING_SECONDS = 0.04
 IDLE_SECONDS = 30.0  # after which the thread and its connection go
 MAX_PAYLOAD_BYTES = 7_000  # PostgreSQL refuses 8,000
@@ -79,12 +80,36 @@ def encode(notices: Iterable[Notice]) -> list[str]:
 
 def decode(payload: str) -> list[Notice]:
     """What `encode` packed; an unreadable payload is nobody's notice."""
+    return [notice for notice in _notices(payload) if notice[0]]
+
+
+def sent_at_ms(payload: str) -> int:
+    """When the database sent a payload, by its own clock, in milliseconds since 1970; 0 when the
+    payload does not tell."""
+    for company, topic, moment in _notices(payload):
+        if not company and topic == SENT_AT and moment and moment.isdigit():
+            return int(moment)
+    return 0
+
+
+def _notices(payload: str) -> list[Notice]:
     try:
         return [
             (str(c), str(t), None if e is None else str(e)) for c, t, e in orjson.loads(payload)
         ]
     except (orjson.JSONDecodeError, TypeError, ValueError):
         return []
+
+
+# Stamped by the one clock that all share, at the moment of sending: what was committed before a
+# reader looked at that clock, they have read; all else carries a later stamp.
+_SEND = f"""
+SELECT pg_notify(channel, CASE WHEN channel = '{LIVE_CHANNEL}'
+    THEN left(payload, -1) || ',["","{SENT_AT}","'
+        || floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint || '"]]'
+    ELSE payload END)
+FROM unnest(%s::text[], %s::text[]) AS m (channel, payload)
+"""  # noqa: S608
 
 
 class Sender:
@@ -161,11 +186,7 @@ class Sender:
             faultpoints.reach("notifying")
             connection.close_if_unusable_or_obsolete()
             with connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT pg_notify(channel, payload) "
-                    "FROM unnest(%s::text[], %s::text[]) AS m (channel, payload)",
-                    [[m[0] for m in messages], [m[1] for m in messages]],
-                )
+                cursor.execute(_SEND, [[m[0] for m in messages], [m[1] for m in messages]])
         except Exception as error:  # listeners poll as well: a lost notice is only late
             log.warning("live wire: %s notices lost: %s", len(messages), error)
             connection.close()

@@ -24,7 +24,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         context |= {
             "company": company,
             # What changes from here on, the page learns from its stream of events.
-            "read_at_ms": str(int(request.now.timestamp() * 1000)),  # type: ignore[attr-defined]
+            "read_at_ms": str(int(request.read_at.timestamp() * 1000)),  # type: ignore[attr-defined]
             "companies": [m.company for m in request.memberships],  # type: ignore[attr-defined]
             "base": request.base,  # type: ignore[attr-defined]
             "role": request.role,  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
+from django.db.models import DateTimeField, Func
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -38,6 +39,7 @@ class PageRequest(HttpRequest):
     role: str
     principal: access.Principal
     now: datetime
+    read_at: datetime  # by the database's clock
     htmx: Any
     base: str  # "/c/ACM"
     may: Callable[[access.Action], bool]
@@ -83,6 +85,7 @@ def enter(request: Any, prefix: str) -> None:
     memberships = list(
         Membership.objects.filter(user_id=request.user.pk)
         .select_related("company")
+        .annotate(read_at=Func(function="clock_timestamp", output_field=DateTimeField()))
         .order_by("company__name", "company_id")
     )
     found = next((m for m in memberships if m.company.issue_prefix == prefix), None)
@@ -95,6 +98,8 @@ def enter(request: Any, prefix: str) -> None:
     request.may = access.ROLES[found.role].__contains__
     request.principal = access.for_user(request.user)
     request.now = timezone.now()
+    # What is committed by this moment, the page shows; what comes later, its stream tells.
+    request.read_at = found.read_at
 
 
 def _to_sign_in(request: HttpRequest) -> HttpResponse:

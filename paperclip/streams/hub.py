@@ -63,6 +63,16 @@ SELECT id FROM agents_heartbeatrun WHERE retry_of_id = %s ORDER BY created_at, i
 """
 
 
+async def _moment_ms(connection: psycopg.AsyncConnection[Any]) -> int:
+    """The database's clock, in milliseconds since 1970."""
+    cursor = await connection.execute(
+        "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 class Unavailable(Exception):
     """The hub cannot serve now; try again."""
 
@@ -78,9 +88,11 @@ class Hub:
         self.listener_pid: int | None = None
         self.connected = asyncio.Event()
         self.threads = Threads()
-        # What was heard last, of all companies, as (ms, company, topic, entity).
+        # What was heard last, of all companies, as (ms, company, topic, entity). All moments are
+        # the database's, so that they mean the same to every web process.
         self.heard: deque[tuple[int, str, str, str | None]] = deque(maxlen=HINTS_REMEMBERED)
         self._heard_from_ms: int | None = None
+        self._latest_ms = 0
         self._dirty: set[uuid.UUID] = set()
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -152,18 +164,24 @@ class Hub:
             if feed.viewers == 0 and self.companies.get(company_id) is feed:
                 del self.companies[company_id]
 
+    @property
+    def position_ms(self) -> int:
+        """How far this process has heard, by the database's clock."""
+        return max(self._latest_ms, self._heard_from_ms or 0)
+
     def hints_since(
-        self, company_id: str, topics: frozenset[str], since_ms: int
+        self, company_id: str, topics: frozenset[str], since_ms: int, *, slack_ms: int = 0
     ) -> list[tuple[str, str | None]] | None:
-        """Topic and entity of what a company's viewer would have heard from a moment on (all
-        topics when none are named); None when nobody remembers that far back."""
+        """Topic and entity of what a company's viewer would have heard from a moment of the
+        database's clock on (all topics when none are named), and a little from before; None when
+        nobody remembers that far back."""
         start = self._heard_from_ms
         full = len(self.heard) == HINTS_REMEMBERED
         if start is None or since_ms < start or (full and since_ms <= self.heard[0][0]):
             return None
         found: dict[tuple[str, str | None], None] = {}
         for at_ms, company, topic, entity_id in reversed(self.heard):
-            if at_ms < since_ms:
+            if at_ms < since_ms - slack_ms:
                 break
             if company == company_id and (not topics or topic in topics):
                 found[topic, entity_id] = None
@@ -225,13 +243,14 @@ class Hub:
                 ) as connection:
                     await connection.execute(f"LISTEN {live.LIVE_CHANNEL}")
                     self.listener_pid = connection.info.backend_pid
-                    self._heard_from_ms = time.time_ns() // 1_000_000
+                    self._heard_from_ms = await _moment_ms(connection)
                     self._mark_all()
                     if failures:
                         self._missed()
                     failures = 0
                     self.connected.set()
                     async for notice in connection.notifies():
+                        self._latest_ms = max(self._latest_ms, live.sent_at_ms(notice.payload))
                         for company_id, topic, entity_id in live.decode(notice.payload):
                             self._hear(company_id, topic, entity_id)
                 raise psycopg.OperationalError("the listening connection ended")
@@ -250,7 +269,7 @@ class Hub:
                 run_id = uuid.UUID(entity_id)
                 if run_id in self.runs:
                     self._mark(run_id)
-        self.heard.append((time.time_ns() // 1_000_000, company_id, topic, entity_id))
+        self.heard.append((self._latest_ms, company_id, topic, entity_id))
         feed = self.companies.get(company_id)
         if feed is not None:
             feed.note(topic, entity_id)
@@ -324,9 +343,8 @@ class Hub:
     async def _hints(self) -> None:
         while True:
             await asyncio.sleep(HINT_SPACING_SECONDS)
-            now_ms = time.time_ns() // 1_000_000
             for feed in list(self.companies.values()):
-                feed.flush(now_ms)
+                feed.flush(self._latest_ms)
 
 
 def _meter(row: dict[str, Any]) -> None:

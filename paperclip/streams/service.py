@@ -35,6 +35,8 @@ RECHECK_SECONDS = 60.0
 RETRY_GRACE_SECONDS = 3.0
 MAX_TASK_BODY = 64 * 1024
 BODY_SECONDS = 20.0
+# Batches in one millisecond count on from it: whoever comes back hears a second twice, not nothing.
+SLACK_MS = 1_000
 RETRIED = frozenset({"failed", "timed_out", "lost"})
 _RUN_PATH = re.compile(r"/api/heartbeat-runs/([^/]+)/stream")
 
@@ -78,9 +80,12 @@ async def _route(hub: hubs.Hub, scope: Scope, receive: Receive, send: Send) -> C
     topics = frozenset(t for t in query.get("topics", [""])[0].split(",") if t)
     check = partial(viewers.may_watch_company, proof, company)
     company_id = await hub.threads.run(check)
-    # Who comes back knows nothing of what was told meanwhile.
-    since = "0" if _header(scope, b"last-event-id") is not None else query.get("since", [""])[0]
-    return follow_company(hub, company_id, topics, check=check, since=since)
+    since = query.get("since", [""])[0]
+    last = _header(scope, b"last-event-id")
+    if last is not None:  # what came meanwhile; a position of any process means the same here
+        since = last if _is_moment(last) else "0"
+    slack_ms = 0 if last is None else SLACK_MS
+    return follow_company(hub, company_id, topics, check=check, since=since, slack_ms=slack_ms)
 
 
 # --- what is streamed ------------------------------------------------------------------------
@@ -143,15 +148,24 @@ async def _events(hub: hubs.Hub, feed: RunFeed, seen: int, still_may: Recheck) -
 
 
 async def follow_company(
-    hub: hubs.Hub, company_id: str, topics: frozenset[str], *, check: Any, since: str
+    hub: hubs.Hub,
+    company_id: str,
+    topics: frozenset[str],
+    *,
+    check: Any,
+    since: str,
+    slack_ms: int = 0,
 ) -> Chunks:
-    """Hints of a company. `since`: when the viewer read what they show, in milliseconds since
-    1970; empty when they have read nothing yet."""
+    """Hints of a company. `since`: when the viewer read what they show, by the database's clock in
+    milliseconds since 1970; empty when they have read nothing yet."""
     still_may = Recheck(hub, check)
     beat = hub.beat
     with hub.follow_company(company_id) as feed:
         seen = feed.token
-        yield _opening(hub, company_id, topics, since, seen) if since else sse.KEEP_ALIVE
+        if since:
+            yield _opening(hub, company_id, topics, since, slack_ms)
+        else:
+            yield sse.position(hub.position_ms)
         while True:
             await still_may()
             bell = feed.bell.listen()
@@ -166,15 +180,20 @@ async def follow_company(
 
 
 def _opening(
-    hub: hubs.Hub, company_id: str, topics: frozenset[str], since: str, token: int
+    hub: hubs.Hub, company_id: str, topics: frozenset[str], since: str, slack_ms: int
 ) -> bytes:
     """What changed between the reading and the stream; `resync` when that is not known."""
-    since_ms = int(since) if since.isascii() and since.isdigit() and len(since) <= 15 else 0
-    hints = hub.hints_since(company_id, topics, since_ms)
+    position = hub.position_ms
+    since_ms = int(since) if _is_moment(since) else 0
+    hints = hub.hints_since(company_id, topics, since_ms, slack_ms=slack_ms)
     if hints is None:
-        return resync(token)
-    frames = (sse.frame(topic, {"topic": topic, "id": id}, token) for topic, id in hints)
-    return b"".join(frames) or sse.KEEP_ALIVE
+        return resync(position)
+    frames = (sse.frame(topic, {"topic": topic, "id": id}, position) for topic, id in hints)
+    return b"".join(frames) or sse.position(position)
+
+
+def _is_moment(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 15
 
 
 async def follow_task(hub: hubs.Hub, task: dict[str, Any], *, check: Any) -> Chunks:

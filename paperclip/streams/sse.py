@@ -15,6 +15,11 @@ HEADERS = [
 ]
 
 
+def position(id: int) -> bytes:
+    """Tells where a stream stands, without an event: who reconnects names it."""
+    return b"id: %d\n\n" % id
+
+
 def frame(event: str, data: Any, id: int | str | None = None) -> bytes:
     """One event. JSON has no line breaks of its own, so one data line is enough."""
     head = f"id: {id}\nevent: {event}\ndata: " if id is not None else f"event: {event}\ndata: "

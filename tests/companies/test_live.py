@@ -47,6 +47,9 @@ def test_a_burst_is_folded_into_few_notices(listener: psycopg.Connection) -> Non
     notices = collect(listener)
     assert 1 <= len(notices) < 50
     assert all(live.decode(n.payload) == [(str(company), "issues", None)] for n in notices)
+    sent = [live.sent_at_ms(n.payload) for n in notices]
+    assert sent == sorted(sent)
+    assert sent[0] > 1_700_000_000_000
 
 
 def test_many_topics_are_packed_below_the_limit_and_none_is_lost() -> None:

@@ -12,6 +12,7 @@ from django.db import connections
 from companies import live
 from companies.models import Company, User
 from paperclip.streams import feeds
+from paperclip.streams.hub import Hub
 from tests.api.conftest import Caller
 from tests.streams.viewing import in_thread, look, running_hub
 
@@ -64,7 +65,68 @@ def test_a_burst_about_one_thing_is_one_hint(as_olga: Caller, acme: Company) -> 
     asyncio.run(story())
 
 
-def test_who_comes_back_is_told_to_read_anew(as_olga: Caller, acme: Company) -> None:
+def test_who_comes_back_hears_what_came_meanwhile(
+    as_olga: Caller, acme: Company, olga: User
+) -> None:
+    async def story() -> None:
+        async with running_hub() as heart:
+            await heart.connected.wait()
+            first = look(f"/events?company={acme.id}", token=as_olga.token)
+            await first.until(lambda v: v.status == 200)
+            await in_thread(lambda: live.publish(acme.id, "costs"))
+            await first.until(lambda v: bool(v.events()))
+            seen = first.events()[-1]["id"]
+            await first.leave()
+
+            await in_thread(lambda: live.publish(acme.id, "issue", olga.id))
+            await until(lambda: len(heart.heard) == 2)
+            again = look(f"/events?company={acme.id}", token=as_olga.token, last_event_id=seen)
+            await again.until(lambda v: bool(v.named("issue")))
+
+            assert again.named("issue") == [{"topic": "issue", "id": str(olga.id)}]
+            assert not again.named("resync")
+            await again.leave()
+
+    asyncio.run(story())
+
+
+def test_a_position_means_the_same_to_every_web_process(acme: Company, olga: User) -> None:
+    """The moments are the database's, not those of the process that hears."""
+
+    async def story() -> None:
+        async with running_hub() as here:
+            there = Hub()
+            await there.start()
+            try:
+                await asyncio.gather(here.connected.wait(), there.connected.wait())
+                for topic in ("issues", "costs", "runs"):
+                    await in_thread(lambda topic=topic: live.publish(acme.id, topic))
+                    await in_thread(live.flush)
+                await until(lambda: len(here.heard) == len(there.heard) == 3)
+
+                assert list(here.heard) == list(there.heard)
+                moments = [moment for moment, *_ in here.heard]
+                assert moments == sorted(moments)
+                assert here.position_ms == there.position_ms == moments[-1]
+            finally:
+                await there.stop()
+
+    asyncio.run(story())
+
+
+def test_a_quiet_stream_tells_its_position(as_olga: Caller, acme: Company) -> None:
+    async def story() -> None:
+        async with running_hub() as heart:
+            await heart.connected.wait()
+            viewer = look(f"/events?company={acme.id}", token=as_olga.token)
+            await viewer.until(lambda v: bool(v.body))
+            assert viewer.body == b"id: %d\n\n" % heart.position_ms
+            await viewer.leave()
+
+    asyncio.run(story())
+
+
+def test_who_was_away_for_too_long_is_told_to_read_anew(as_olga: Caller, acme: Company) -> None:
     async def story() -> None:
         async with running_hub():
             viewer = look(f"/events?company={acme.id}", token=as_olga.token, last_event_id="17")

@@ -36,7 +36,7 @@ class Viewer:
         found = []
         for block in self.body.decode().split("\n\n")[:-1]:
             lines = [line.split(": ", 1) for line in block.split("\n") if line[:1] != ":"]
-            if lines:
+            if any(line[0] == "data" for line in lines):  # else only a position
                 event = dict(lines)
                 event["data"] = orjson.loads(event["data"])
                 found.append(event)
