@@ -1,0 +1,92 @@
+"""Pages of a company with months of work behind it are answered from indexes.
+
+A handful of rows is always read as a whole, so the planner is kept from doing that here: what is
+tested is that there is another way, and that the statements are written so that it can be found.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from django.db import connection
+from django.db.models import Count
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from agents.models import HeartbeatRun
+from companies.models import Company
+from tests.pages.conftest import Scene
+
+
+@pytest.fixture
+def no_whole_tables(scene: Scene) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+
+
+def plan(statement: str, values: object = None) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {statement}", values)  # type: ignore[arg-type]
+        return "\n".join(row[0] for row in cursor.fetchall())
+
+
+def plans(browser: Client, path: str) -> list[str]:
+    """How the database answers each statement of a page, but for the session's."""
+    with CaptureQueriesContext(connection) as captured:
+        assert browser.get(f"/c/ACM/{path}").status_code == 200
+    statements = [query["sql"] for query in captured.captured_queries]
+    return [plan(s.replace("%", "%%"), []) for s in statements if "SAVEPOINT" not in s]
+
+
+def test_live_runs_are_found_among_all_that_ever_were(acme: Company, scene: Scene) -> None:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    moments = dict.fromkeys(("not_before", "created_at", "started_at", "finished_at"), at)
+    ended = {"company": acme, "agent": scene.ada, "status": "succeeded", "source": "timer"}
+    runs = [HeartbeatRun(**ended, **moments) for _ in range(2_000)]
+    HeartbeatRun.objects.bulk_create(runs, batch_size=500)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE agents_heartbeatrun")
+    text = HeartbeatRun.objects.for_company(acme.id).live().order_by().explain()
+    # Of the indexes that hold only such runs, one for each of the two states.
+    assert "BitmapOr" in text
+    assert "run_by_company" not in text
+
+
+def test_what_is_in_review_is_counted_without_the_issues(
+    acme: Company, no_whole_tables: None
+) -> None:
+    text = plan(
+        "SELECT count(*) FROM issues_issue"
+        " WHERE company_id = %s AND status = 'in_review' AND archived_at IS NULL",
+        [acme.id],
+    )
+    assert "Index Only Scan using issue_on_board" in text
+
+
+@pytest.mark.parametrize("path", ["issues/", "issues/board"])
+def test_a_list_and_a_board_read_the_beginning_of_an_index(
+    olgas: Client, no_whole_tables: None, path: str
+) -> None:
+    (rows,) = [text for text in plans(olgas, path) if "run_by_issue" in text]
+    assert rows.count("using issue_on_board") >= 5
+
+
+@pytest.mark.parametrize("path", ["panels/recent", "agents/"])
+def test_how_two_weeks_of_runs_ended_is_read_from_an_index(
+    olgas: Client, no_whole_tables: None, path: str
+) -> None:
+    assert any("run_record" in text for text in plans(olgas, path))
+
+
+def test_the_index_of_endings_counts_by_itself(acme: Company, no_whole_tables: None) -> None:
+    from agents import directory
+
+    counted = (
+        HeartbeatRun.objects.for_company(acme.id)
+        .filter(created_at__isnull=False, status__in=directory.ENDED)
+        .order_by()
+        .values_list("agent_id")
+        .annotate(n=Count("status"))
+    )
+    assert "Index Only Scan using run_record" in counted.explain()
