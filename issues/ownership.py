@@ -7,6 +7,7 @@ may change what is theirs, what nobody has, what they asked for, and what their 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -134,9 +135,12 @@ def holder(issue_id: uuid.UUID) -> Checkout | None:
     return held
 
 
-def conflict(issue: Issue, code: str, message: str, **details: Any) -> Conflict:
-    """A 409 that tells who has the issue and whether that one is alive."""
-    held = holder(issue.id)
+def conflict(
+    issue: Issue, code: str, message: str, *, known: Sequence[Checkout | None] = (), **details: Any
+) -> Conflict:
+    """A 409 that tells who has the issue and whether that one is alive. `known`: its live
+    checkout, or None, when the caller has just read it."""
+    held = known[0] if known else holder(issue.id)
     run = held.run if held else None
     return Conflict(
         code,

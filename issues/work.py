@@ -85,12 +85,14 @@ def _checkout(
             row,
             "unexpected_status",
             f"{row.identifier} is {transitions.word(row.status)}.",
+            known=[held],
             expectedStatuses=sorted(expected_statuses),
         )
     if row.status in Issue.CLOSED:
         raise ownership.conflict(
-            row, "issue_closed", f"{row.identifier} is {transitions.word(row.status)}."
-        )
+            row, "issue_closed", f"{row.identifier} is {transitions.word(row.status)}.",
+            known=[held],
+        )  # fmt: skip
     steps.refuse_blocked(row, S.IN_PROGRESS, person=False)
     if held is not None and held.agent_id != agent.id:
         _close(held, reason="holder_gone", now=now)
@@ -395,15 +397,24 @@ def _check_expected(expected: Collection[str]) -> None:
 def _check_free(row: Issue, held: Checkout | None, agent: Agent, run: HeartbeatRun | None) -> None:
     """Raise Conflict when the issue is somebody else's, or in the hands of a live run."""
     if row.assignee_user_id is not None:
-        raise ownership.conflict(row, "assigned_to_person", "This issue belongs to a person.")
+        raise ownership.conflict(
+            row, "assigned_to_person", "This issue belongs to a person.", known=[held]
+        )
     if held is not None and held.agent_id == agent.id and not _is_mine(held, agent, run):
         raise ownership.conflict(
-            row, "checkout_conflict", "Another run of this agent works on this issue."
+            row,
+            "checkout_conflict",
+            "Another run of this agent works on this issue.",
+            known=[held],
         )
     if row.assignee_agent_id not in (None, agent.id):
-        raise ownership.conflict(row, "checkout_conflict", "Another agent has this issue.")
+        raise ownership.conflict(
+            row, "checkout_conflict", "Another agent has this issue.", known=[held]
+        )
     if held is not None and held.agent_id != agent.id and _is_alive(held):
-        raise ownership.conflict(row, "checkout_conflict", "Another agent works on this issue.")
+        raise ownership.conflict(
+            row, "checkout_conflict", "Another agent works on this issue.", known=[held]
+        )
 
 
 def _is_alive(held: Checkout) -> bool:

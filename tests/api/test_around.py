@@ -10,7 +10,7 @@ from agents.models import Agent
 from companies.models import Company
 from issues.models import Blocker
 from tests import factories
-from tests.api.conftest import Caller
+from tests.api.conftest import Caller, agent_caller
 
 
 @pytest.fixture
@@ -100,3 +100,22 @@ def test_reading_and_writing_an_issue_cost_few_statements(
     with django_assert_num_queries(9):
         created = as_olga.send("POST", f"/api/companies/{acme.id}/issues", new)
     assert created.status_code == 201
+
+
+def test_a_checkout_that_comes_too_late_costs_few_statements(
+    as_ada: Caller, ada: Agent, bo: Agent, acme: Company, settings: Any,
+    django_assert_num_queries: Any,
+) -> None:  # fmt: skip
+    settings.AGENT_CALLS_A_MINUTE = 0
+    path = f"/api/issues/{factories.issue(acme).id}/checkout"
+    assert as_ada.send("POST", path, {"agentId": str(ada.id)}).status_code == 200
+    as_bo = agent_caller(bo)
+    as_bo.send("POST", path, {"agentId": str(bo.id)})
+
+    # The key, the issue, the agent, the issue's lock, its holder; and in the tests' own transaction
+    # a savepoint, the return to it and its end.
+    with django_assert_num_queries(8):
+        late = as_bo.send("POST", path, {"agentId": str(bo.id)})
+
+    assert late.status_code == 409
+    assert late.json()["details"]["checkoutAgentId"] == str(ada.id)
