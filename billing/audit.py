@@ -222,7 +222,7 @@ def alarms() -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(_OUTSIDE)
         return [
-            f"{rows} rows of {table} lie in its DEFAULT partition: their month has none."
+            f"The DEFAULT partition of {table} holds {rows} rows: their month has none of its own."
             for table, rows in cursor.fetchall()
         ]
 

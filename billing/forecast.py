@@ -27,6 +27,7 @@ WEEKDAYS_AFTER_DAYS = 14  # of history, from which weekdays are told apart
 FOUR_IN_FIVE = 1.2816  # standard deviations around the mean
 UNUSUAL = 3.0  # standard deviations above the two weeks before
 UNUSUAL_DAYS = 30  # that are looked at
+LEAST_PAST_DAYS = 7  # before the first day that can be unusual
 SIMILAR_ISSUES = 20
 LEAST_ISSUES = 3
 
@@ -130,7 +131,9 @@ def unusual_days(
 def unusual_days_of(series: Series) -> list[date]:
     """The same of a series whose first `WEEKDAYS_AFTER_DAYS` are only looked back at."""
     found = []
-    for position in range(WEEKDAYS_AFTER_DAYS, len(series)):
+    # Where the past is short, everything is more than before.
+    first = len(series) - len(_since_first(series))
+    for position in range(max(WEEKDAYS_AFTER_DAYS, first + LEAST_PAST_DAYS), len(series)):
         before = [spent for _, spent in series[position - WEEKDAYS_AFTER_DAYS : position]]
         day, spent = series[position]
         mean, deviation = statistics.fmean(before), statistics.pstdev(before)

@@ -142,6 +142,8 @@ SELECT pg_last_wal_replay_lsn()::text,
 
 
 def _source(request: HttpRequest) -> Read:
+    if ALIAS not in connections.databases:
+        return Read()
     if connections["default"].in_atomic_block:
         return Read(why="inside a transaction")
     seen = look()

@@ -54,13 +54,17 @@ def _read(request: PageRequest, cut: str) -> dict[str, Any]:
     """Everything that the page shows, read to its end."""
     company, now = request.company, request.now
     limits = reports.limits(company=company, now=now)
+    names = {limit.budget.id: limit.name for limit in limits}
     return {
         "lines": CUTS[cut](company_id=company.id, now=now),
         "limits": [
             (limit, limit.spent_micros / (limit.budget.limit_micros or 1), f"{limit.percent} %")
             for limit in limits
         ],
-        "incidents": incidents.unresolved(company_id=company.id),
+        "incidents": [
+            (row, names.get(row.budget_id, row.budget.scope))
+            for row in incidents.unresolved(company_id=company.id)
+        ],
         "unknown": reports.unknown(company_id=company.id),
         "books": audit.last(),
         **month(company, now),

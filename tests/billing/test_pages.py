@@ -86,7 +86,7 @@ def incident(acme: Company, ada: Agent) -> BudgetIncident:
 def test_a_passed_budget_asks_for_a_decision(olgas: Client, incident: BudgetIncident) -> None:
     page = text(olgas.get("/c/ACM/costs/"))
     assert "Waiting for a decision" in page
-    assert "company’s month budget of $1.00 had $1.00 spent" in page
+    assert "Acme: the month budget of $1.00 had $1.00 spent" in page
 
 
 def test_seen_is_remembered_with_who_saw_it(olgas: Client, incident: BudgetIncident) -> None:
@@ -291,6 +291,11 @@ def test_an_estimate_stands_beside_its_hit_rate(
     assert "8 issues" in page
     assert " %</td>" in page
     assert "has finished too few issues to say" in page  # Bo
+
+
+def test_the_first_days_of_a_company_are_not_unusual(olgas: Client, ada: Agent) -> None:
+    days_of_spend(ada, 1.0, 2.0, 3.0)
+    assert "Far more than" not in text(olgas.get("/c/ACM/costs/"))
 
 
 @pytest.mark.parametrize("wanted", ["GLO-1", "ACM-999", "ACM-", "x", "ACM-²", "9" * 40, "%00"])
