@@ -51,6 +51,7 @@ def _tell(item: pytest.Item, mark: pytest.Mark, report: pytest.TestReport) -> No
             "what": what,
             "test": item.nodeid,
             "long": item.get_closest_marker("faults_long") is not None,
+            "scale": float(os.environ.get("PAPERCLIP_FAULTS_SCALE", "1")),
             "outcome": report.outcome,
             "seconds": round(time.monotonic() - item.stash[_BEGAN], 1),
             "figures": item.stash.get(_FIGURES, {}),

@@ -40,6 +40,9 @@ that takes some milliseconds (`tests/faults/quick.py`), or a protocol server.
   *said twice*: issues with more than one closing comment. *wrong epoch*: rows that a fenced writer
   has written. *drift of the books*: places where ledger, totals, runs and reservations disagree.
   All of them must be 0 and are left out of the figures below when they are.
+- The long form may be asked for a part of its size (`PAPERCLIP_FAULTS_SCALE=0.1`), which its line
+  says. Rates, shares and rescue times mean what they say only on a machine that does nothing else:
+  look at the load beside them. Two cores are full at 2.
 - `runs lost` is no loss: it counts runs whose holder died and whose work another run took up.
 - The network is broken by a proxy of our own (`tests/faults/proxy.py`): it delays, swallows and
   resets, and drops the acknowledgement of a COMMIT that the server has carried out.
@@ -104,10 +107,23 @@ def write() -> None:
     lines = [json.loads(line) for line in LINES.read_text("utf-8").splitlines()]
     rows = ["| test | what happens | form | outcome | figures | took | when (UTC), load |"]
     rows.append("|---|---|---|---|---|---|---|")
-    rows += [_row(line) for line in lines]
+    rows += [_row(line) for line in _folded(lines)]
     machines = sorted({line["machine"] for line in lines})
     foot = f"\nRun on: {'; '.join(machines)}. The load is that of the last minute of each test.\n"
     PAGE.write_text(HEAD + "\n" + "\n".join(rows) + "\n" + foot, "utf-8")
+
+
+def _folded(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cases of one test that measured nothing are one line: the last, and how many."""
+    folded: dict[object, dict[str, Any]] = {}
+    for line in lines:
+        name = line["test"].partition("[")[0]
+        key = line["test"] if line["figures"] else (line["fault"], name, line["outcome"])
+        cases = folded.get(key, {}).get("cases", 0) + 1
+        folded[key] = {**line, "cases": cases}
+        if cases > 1:
+            folded[key]["test"] = f"{name}[{cases} cases]"
+    return list(folded.values())
 
 
 def _row(line: dict[str, Any]) -> str:
@@ -122,13 +138,19 @@ def _row(line: dict[str, Any]) -> str:
     cells = (
         line["fault"],
         f"{line['what']}<br>`{line['test'].rpartition('::')[2]}`",
-        "long" if line["long"] else "short",
+        _form(line),
         line["outcome"],
         figures,
         f"{line['seconds']:g} s",
         f"{line['at'][:16].replace('T', ' ')}, {line['load']:g}",
     )
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _form(line: dict[str, Any]) -> str:
+    if not line["long"]:
+        return "short"
+    return "long" if line.get("scale", 1) == 1 else f"long, {line['scale']:g} of its size"
 
 
 def _value(value: Any) -> str:
