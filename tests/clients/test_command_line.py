@@ -143,6 +143,7 @@ def _agents(olga: Client, ada: Client, story: dict[str, str]) -> None:
     )
     olga.works("agent configuration", "agent", "configuration", cy)
     olga.works("agent runtime-state", "agent", "runtime-state", cy)
+    olga.works("agent runtime-state:reset-session", "agent", "runtime-state:reset-session", cy)
     assert olga.works("agent pause", "agent", "pause", bo)["status"] == "paused"
     assert olga.works("agent resume", "agent", "resume", bo)["status"] == "idle"
     olga.works("agent wake", "agent", "wake", bo)
@@ -153,6 +154,7 @@ def _agents(olga: Client, ada: Client, story: dict[str, str]) -> None:
     assert ada.works("agent inbox", "agent", "inbox")[0]["identifier"] == "ACM-1"
     olga.works("agent-config list", "agent-config", "list", *scope)
     olga.works("org get", "org", "get", *scope)
+    olga.works("org svg", "org", "svg", *scope)
 
 
 def _issues(olga: Client, ada: Client, story: dict[str, str]) -> None:
@@ -251,8 +253,8 @@ def _money_and_overview(olga: Client, story: dict[str, str]) -> None:
         "cost event:create", "cost", "event:create", *scope, "--payload-json", json.dumps(event)
     )
     assert CostEvent.objects.get().cost_micros == 20_000
-    for name in ("summary", "by-agent", "by-agent-model", "by-provider", "by-project",
-                 "window-spend"):  # fmt: skip
+    for name in ("summary", "by-agent", "by-agent-model", "by-provider", "by-biller",
+                 "by-project", "window-spend"):  # fmt: skip
         olga.works(f"cost {name}", "cost", name, *scope)
     olga.works("cost issue", "cost", "issue", story["issue"])
     olga.works("budget overview", "budget", "overview", *scope)
@@ -271,6 +273,7 @@ def _money_and_overview(olga: Client, story: dict[str, str]) -> None:
     olga.works("project update", "project", "update", project["id"], "--status", "planned")
     olga.works("project delete", "project", "delete", project["id"], "--yes")
     olga.works("health", "health")
+    olga.works("openapi", "openapi")
 
 
 def _tokens(olga: Client, story: dict[str, str]) -> None:
