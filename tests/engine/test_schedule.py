@@ -16,6 +16,10 @@ from tests import factories
 
 pytestmark = pytest.mark.django_db
 
+in_the_database = pytest.mark.skipif(
+    bool(settings.REDIS_URL), reason="the broker is Redis; tests/watch/test_redis.py looks there"
+)
+
 
 def test_the_schedules_are_made_once_however_often(db):
     for _ in range(3):
@@ -41,6 +45,7 @@ def test_schedules_carry_no_arguments_that_could_be_unreadable(db):
         assert not one.kwargs
 
 
+@in_the_database
 def test_bells_for_shifts_wait_and_do_not_pile_up(db):
     for _ in range(5):
         schedule.ring()
@@ -50,6 +55,7 @@ def test_bells_for_shifts_wait_and_do_not_pile_up(db):
     assert get_broker("dispatch").queue_size() == settings.SHIFTS
 
 
+@in_the_database
 def test_bells_that_a_killed_worker_had_taken_are_forgotten_at_the_next_start(db):
     schedule.ring()
     OrmQ.objects.update(lock="2100-01-01T00:00Z")
@@ -73,6 +79,7 @@ def test_the_canary_leaves_a_mark(db):
     assert Beacon.objects.get().name == f"default@{schedule.instance()[-50:]}"
 
 
+@in_the_database
 def test_the_minute_rings_for_missing_shifts(db):
     tasks.minute()
     assert OrmQ.objects.filter(key="dispatch").exists()
