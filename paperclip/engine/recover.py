@@ -7,6 +7,7 @@ Any process may do this at any time; an advisory lock for each run lets one do i
 from __future__ import annotations
 
 import logging
+import random
 import uuid
 from datetime import datetime
 
@@ -25,7 +26,9 @@ def sweep(*, now: datetime | None = None) -> list[runs.Lost]:
     """Take over what dead holders left. Returns what was found and what became of it."""
     now = now or clock.now()
     lost = []
-    for run_id, epoch in runs.expired():
+    orphans = runs.expired()
+    random.shuffle(orphans)  # several that sweep at once begin at different ends
+    for run_id, epoch in orphans:
         try:
             found = give_up(run_id=run_id, epoch=epoch, now=now)
         except Exception:

@@ -83,6 +83,8 @@ class Shift:
             self._pen, self.lease, journals=self._journals, on_stale=self._stop_stale
         )
         self._pulse = Hands(1, "pulse")  # and beats behind nothing
+        self._broom = Hands(1, "broom")  # who is lost waits for nobody who is well
+        self._all_hands = (self._hands, self._gate, self._pen, self._pulse, self._broom)
         self._bell = bell.Bell(lock_name=self._lock_name(), on_slot_lost=self.drain)
 
     # --- a life ------------------------------------------------------------------------------
@@ -142,7 +144,7 @@ class Shift:
             self.lease.end()
             for beat, _ in list(self.running.values()):
                 beat.stop(heartbeat.FENCED)
-            for hands in (self._hands, self._gate, self._pen, self._pulse):
+            for hands in self._all_hands:
                 hands.cut()  # nothing that is still on its way may count, or be waited for
         self._end.set()
 
@@ -197,11 +199,7 @@ class Shift:
         await self._bell.close()
         with contextlib.suppress(Exception):
             await adapters.aclose()
-        closing = [
-            asyncio.to_thread(hands.close)
-            for hands in (self._hands, self._gate, self._pen, self._pulse)
-        ]
-        await asyncio.gather(*closing)
+        await asyncio.gather(*(asyncio.to_thread(hands.close) for hands in self._all_hands))
         log.info("worker %s has ended: %s", self.worker_id, self._ending or "surplus")
 
     def _helper_ended(self, helper: asyncio.Task[None]) -> None:
@@ -239,7 +237,7 @@ class Shift:
             if self._should_end() or os.getppid() != parent:
                 self.drain()
                 return
-            for hands in (self._hands, self._gate, self._pen):
+            for hands in self._all_hands:
                 if hands.cut(older_than=LONGEST_CALL_SECONDS):
                     log.warning("a call had no answer for %s s", LONGEST_CALL_SECONDS)
             age = time.monotonic() - began
@@ -393,9 +391,9 @@ class Shift:
             if self._ending:
                 return
             try:
-                await self._hands.call(recover.sweep)
-                await self._hands.call(tick.beats)
-                await self._hands.call(recover.tidy)
+                await self._broom.call(recover.sweep)
+                await self._broom.call(tick.beats)
+                await self._broom.call(recover.tidy)
                 failing = False
             except Exception as error:
                 if not failing:

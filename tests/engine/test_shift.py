@@ -496,3 +496,8 @@ def test_a_call_without_an_answer_loses_its_connection_and_its_thread_is_free(tr
     assert asyncio.run(watch()) == "here"
     assert hands.cut() == 0
     hands.close()
+    with connection.cursor() as cursor:  # the server sleeps on, and does not know for whom
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE query = 'SELECT pg_sleep(60)'"
+        )
