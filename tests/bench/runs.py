@@ -15,6 +15,7 @@ import psutil
 
 from tests.bench import rows
 from tests.bench.report import Table, spread
+from tests.house.instance import database_address
 
 SHIFTS = 3
 RUNS = 3_000
@@ -58,11 +59,9 @@ class Open:
         """Until the server ends it, or the round is over."""
         import psycopg
 
-        from paperclip.engine import bell
-
         began = time.monotonic()
         try:
-            with psycopg.connect(bell.dsn()) as connection:
+            with psycopg.connect(database_address()) as connection:
                 connection.execute("SELECT 1 FROM agents_agent ORDER BY id LIMIT 1 FOR UPDATE")
                 connection.execute("SELECT 1 FROM companies_company ORDER BY id LIMIT 1 FOR UPDATE")
                 while not self.over.wait(0.1):
