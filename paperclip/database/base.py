@@ -10,14 +10,22 @@ differ from Django's own engine; queries, errors and transactions are the same:
 """
 
 import select
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-from django.db.backends.postgresql import base
+from django.db.backends.postgresql import base, operations
 from psycopg.pq import Format
 
+MOST_PARAMETERS = 65_535  # of one statement, in PostgreSQL's protocol
 _MOMENT = psycopg.adapters.types["timestamptz"].oid
 _READ_MOMENT = psycopg.adapters.get_loader(_MOMENT, Format.TEXT)
+
+
+class DatabaseOperations(operations.DatabaseOperations):
+    def bulk_batch_size(self, fields: Sequence[Any], objs: Sequence[Any]) -> int:
+        """How many rows fit into one statement: parameters bound in the server are counted."""
+        return min(len(objs), max(1, MOST_PARAMETERS // max(1, len(fields))))
 
 
 class DatabaseWrapper(base.DatabaseWrapper):

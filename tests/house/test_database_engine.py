@@ -6,6 +6,8 @@ import psycopg
 import pytest
 from django.db import connection
 
+from agents.meter_models import Counter
+from paperclip.database import base
 from tests.house.instance import database_address
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -94,3 +96,11 @@ def test_a_long_result_is_read_through_a_cursor_of_the_server(kept):
 
     assert [n for n, _ in rows] == list(range(1, 11))
     assert {at.tzinfo for _, at in rows} == {UTC}
+
+
+def test_more_rows_than_one_statement_takes_are_written_in_several():
+    """Parameters that are bound in the server are counted in sixteen bits."""
+    count = base.MOST_PARAMETERS // 3 + 10  # a name, a label and a value each
+    Counter.objects.bulk_create(Counter(name="test", label=str(n)) for n in range(count))
+
+    assert Counter.objects.count() == count
