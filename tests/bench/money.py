@@ -1,23 +1,35 @@
-"""How fast money is kept aside and settled on the hottest row there is, what the costs page reads
-over a million and ten million events, and how long a million events need to the archive."""
+"""How fast money is kept aside and settled on the hottest row there is, whether receipts that are
+sent again and again stay exact, what the costs page reads over a million events, how long a million
+events need to the archive and what bookings feel of it.
+
+With `--big`: a hundred thousand receipts instead of ten thousand, and the page over ten million
+events.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import tempfile
-import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 from tests.bench.report import Table, milliseconds, quantiles, spread
 from tests.house.instance import environment, free_port, manage
 
 WRITERS = 8
-PAIRS = 2_400
+# A short form for where only the working of it is to be seen: everything so many times smaller.
+PART = int(os.environ.get("PAPERCLIP_BENCH_PART", "1"))
+PAIRS = 2_400 // PART
 ROUNDS = 3
-MILLION = 1_000_000
+BIG = "--big" in sys.argv
+RECEIPTS = (100_000 if BIG else 10_000) // PART
+MILLION = 1_000_000 // PART
+BOOKING_SECONDS = 170
 AGENTS = 50
 MODELS = 4
 
@@ -51,7 +63,7 @@ def seed() -> None:
         )
 
 
-def writer(number: int, round_: int, start: float, results: multiprocessing.Queue) -> None:
+def writer(number: int, round_: int, gate: Any, results: multiprocessing.Queue) -> None:
     """Asks and books in turn, for its share of the pairs."""
     import django
 
@@ -64,8 +76,8 @@ def writer(number: int, round_: int, start: float, results: multiprocessing.Queu
 
     runs = list(HeartbeatRun.objects.select_related("agent").order_by("agent__number"))
     connection.ensure_connection()
-    while time.time() < start:
-        time.sleep(0.001)
+    gate.wait(BOOKING_SECONDS)
+    start = time.time()
     took = []
     for pair in range(PAIRS // WRITERS):
         run = runs[(number * 5 + pair) % len(runs)]
@@ -81,24 +93,90 @@ def writer(number: int, round_: int, start: float, results: multiprocessing.Queu
         call = (round_ * WRITERS + number) * PAIRS + pair
         book(run.agent, ledger.run_key(run.id, call), 700, run_id=run.id)
         took.append(time.perf_counter() - began)
-    results.put((took, time.time()))
+    results.put((took, start, time.time()))
 
 
 def pairs(round_: int) -> tuple[float, list[float]]:
+    answers, seconds = at_once(writer, round_)
+    return PAIRS / seconds, [each for answer in answers for each in answer[0]]
+
+
+def sender(number: int, round_: int, gate: Any, results: multiprocessing.Queue) -> None:
+    """Sends its share of the receipts, each receipt 1 to 5 times in all and by several senders at
+    once; one in ten of the repeats says something else and must be refused."""
+    import django
+
+    django.setup()
+    from django.db import connection
+
+    from agents.models import Agent
+    from companies.errors import Refusal
+    from tests.billing.receipts import book
+
+    agents = list(Agent.objects.order_by("number"))
+    connection.ensure_connection()
+    gate.wait(BOOKING_SECONDS)
+    start = time.time()
+    took = []
+    for receipt in range(RECEIPTS):
+        for copy in range(1 + receipt % 5):
+            if (receipt + copy) % WRITERS != number:
+                continue
+            is_altered = copy > 0 and receipt % 10 == 9
+            began = time.perf_counter()
+            try:
+                book(agents[receipt % AGENTS], f"r{receipt}", amount(receipt) + is_altered)
+            except Refusal:
+                assert receipt % 10 == 9
+            took.append(time.perf_counter() - began)
+    results.put((took, start, time.time()))
+
+
+def amount(receipt: int) -> int:
+    return 1 + receipt * 7919 % 1_000
+
+
+def receipts() -> tuple[float, list[float], int]:
+    """Sends a second, how long each took, and how many of the receipts are not in the books exactly
+    once with what they said."""
+    answers, seconds = at_once(sender, 0)
+    took = [each for part in answers for each in part[0]]
+    with connection_cursor() as cursor:
+        cursor.execute(
+            "SELECT taken.key, event.cost_micros FROM billing_costkey taken "
+            "JOIN billing_costevent event ON event.id = taken.event_id WHERE taken.key LIKE 'r%'"
+            " AND taken.key NOT LIKE 'run:%'"
+        )
+        booked = cursor.fetchall()
+    wrong = abs(len(booked) - RECEIPTS)
+    for key, micros in booked:
+        receipt = int(key[1:])
+        said = {amount(receipt)} | ({amount(receipt) + 1} if receipt % 10 == 9 else set())
+        wrong += micros not in said
+    return len(took) / seconds, took, wrong
+
+
+def connection_cursor() -> Any:
+    from django.db import connection
+
+    return connection.cursor()
+
+
+def at_once(work: Callable[..., None], round_: int) -> tuple[list[Any], float]:
+    """What eight processes answer that begin together, and how long the slowest took."""
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    start = time.time() + 6
-    writers = [
-        context.Process(target=writer, args=(number, round_, start, results))
+    gate = context.Barrier(WRITERS)
+    processes = [
+        context.Process(target=work, args=(number, round_, gate, results))
         for number in range(WRITERS)
     ]
-    for process in writers:
+    for process in processes:
         process.start()
-    answers = [results.get(timeout=300) for _ in writers]
-    for process in writers:
+    answers = [results.get(timeout=900) for _ in processes]
+    for process in processes:
         process.join(20)
-    took = [each for part, _ in answers for each in part]
-    return PAIRS / (max(end for _, end in answers) - start), took
+    return answers, max(a[-1] for a in answers) - min(a[-2] for a in answers)
 
 
 FILL = """
@@ -142,53 +220,67 @@ def fill(rows: int, month: datetime) -> None:
 
 def page(now: datetime) -> list[float]:
     """Everything that the costs page reads, in seconds, thirty times."""
-    from billing import forecast, reports
+    from billing import audit, incidents, reports
+    from billing.views import costs
     from companies.models import Company
 
     company = Company.objects.get(name="Bench")
     took = []
     for _ in range(30):
         began = time.perf_counter()
-        reports.month(company_id=company.id, now=now)
-        reports.daily(company_id=company.id, now=now)
+        costs.month(company, now)
         for cut in (reports.by_agent, reports.by_model, reports.by_project):
             cut(company_id=company.id, now=now)
         reports.limits(company=company, now=now)
-        forecast.month_end(company_id=company.id, now=now)
+        reports.unknown(company_id=company.id)
+        incidents.unresolved(company_id=company.id)
+        audit.last()
         took.append(time.perf_counter() - began)
     return took
 
 
-def archive_a_month(month: date, folder: Path) -> tuple[float, float]:
-    """Seconds to the archive, and the longest that a booking waited meanwhile."""
-    from django.db import connection
-    from django.utils import timezone
+def booker(number: int, round_: int, gate: Any, results: multiprocessing.Queue) -> None:
+    """Books one after the other until somebody says that it is over; a process of its own, so that
+    it waits for the database only."""
+    import django
 
+    django.setup()
     from agents.models import Agent
-    from billing import archive
     from tests.billing.receipts import book
 
-    waits: list[float] = []
-    over = threading.Event()
-    agent = Agent.objects.order_by("number")[1]
+    agent = list(Agent.objects.order_by("number"))[number + 1]
+    gate.wait(BOOKING_SECONDS)
+    start = time.time()
+    over, took = start + BOOKING_SECONDS, []
+    while time.time() < over and not Path(os.environ["BENCH_OVER"]).exists():
+        began = time.perf_counter()
+        book(agent, f"meanwhile {start} {number} {len(took)}", 1)
+        took.append(time.perf_counter() - began)
+    results.put((took, start, time.time()))
 
-    def write() -> None:
-        number = 0
-        while not over.is_set():
-            began = time.perf_counter()
-            book(agent, f"meanwhile {number}", 1)
-            waits.append(time.perf_counter() - began)
-            number += 1
-        connection.close()
 
-    writing = threading.Thread(target=write)
-    writing.start()
+def while_booking(folder: Path, work: Callable[[], None]) -> tuple[float, list[float]]:
+    """Seconds that `work` takes while two writers book, and how long their bookings took."""
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    over = folder.with_name("over")
+    over.unlink(missing_ok=True)
+    os.environ["BENCH_OVER"] = str(over)
+    gate = context.Barrier(3)
+    processes = [
+        context.Process(target=booker, args=(number, 0, gate, results)) for number in (0, 1)
+    ]
+    for process in processes:
+        process.start()
+    gate.wait(BOOKING_SECONDS)
     began = time.perf_counter()
-    archive.archive(table="billing_costevent", month=month, folder=folder, now=timezone.now())
+    work()
     seconds = time.perf_counter() - began
-    over.set()
-    writing.join(30)
-    return seconds, max(waits)
+    over.touch()
+    took = [each for _ in processes for each in results.get(timeout=120)[0]]
+    for process in processes:
+        process.join(20)
+    return seconds, took
 
 
 def bench() -> Table:
@@ -198,8 +290,10 @@ def bench() -> Table:
         columns=("what", "figure", "p50 ms", "p95 ms", "p99 ms"),
         notes=[
             f"{WRITERS} writers are processes of their own on one company with two limits; each "
-            "pair is a grant and a booking through Django. The page is all that the costs page "
-            "reads, without the template. A writer books all the while that the archive works.",
+            "pair is a grant and a booking through Django. One receipt in ten is also sent with "
+            "another amount, of which one is refused. The page is all that the costs page reads, "
+            "without the template. The two writers are processes as well and share two cores with "
+            "the archive: compare their longest with the row before.",
         ],
     )
     with tempfile.TemporaryDirectory(prefix="paperclip-bench-") as folder:
@@ -244,14 +338,36 @@ def measure(table: Table, folder: Path) -> None:
     assert drifts == [], drifts
     table.add("micro-dollars that the books disagree on", 0, "", "", "")
 
+    rate, took, wrong = receipts()
+    table.add(
+        f"{RECEIPTS:,} receipts, each sent 1 to 5 times, sends/s", f"{rate:,.0f}", *quantiles(took)
+    )
+    assert wrong == 0, wrong
+    drifts = audit.drifts()
+    assert drifts == [], drifts
+    table.add("of them not booked exactly once, micro-dollars off", "0, 0", "", "", "")
+
     month = datetime(2025, 3, 1, tzinfo=UTC)
     now = datetime(2025, 3, 29, 12, tzinfo=UTC)
-    sizes = [MILLION, 10 * MILLION] if os.environ.get("PAPERCLIP_BENCH_BIG") else [MILLION]
-    filled = 0
-    for rows in sizes:
-        fill(rows - filled, month)
-        filled = rows
-        table.add(f"costs page over {rows:,} events", "", *quantiles(page(now)))
-    seconds, longest = archive_a_month(month.date(), folder)
-    table.add(f"archive of {filled:,} events, seconds", f"{seconds:.1f}", "", "", "")
-    table.add("longest booking meanwhile, ms", milliseconds(longest), "", "", "")
+    fill(MILLION, month)
+    table.add(f"costs page over {MILLION:,} events", "", *quantiles(page(now)))
+    _, took = while_booking(folder, lambda: time.sleep(10))
+    table.add(
+        "two writers book, nothing else: longest, ms", milliseconds(max(took)), *quantiles(took)
+    )
+    seconds, took = while_booking(folder, lambda: archive_a_month(month.date(), folder))
+    table.add(f"archive of {MILLION:,} events, seconds", f"{seconds:.1f}", "", "", "")
+    table.add("two writers meanwhile: longest, ms", milliseconds(max(took)), *quantiles(took))
+    if BIG:
+        month = datetime(2025, 5, 1, tzinfo=UTC)
+        fill(10 * MILLION, month)
+        now = datetime(2025, 5, 29, 12, tzinfo=UTC)
+        table.add(f"costs page over {10 * MILLION:,} events", "", *quantiles(page(now)))
+
+
+def archive_a_month(month: date, folder: Path) -> None:
+    from django.utils import timezone
+
+    from billing import archive
+
+    archive.archive(table="billing_costevent", month=month, folder=folder, now=timezone.now())
