@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from companies.models import Activity
 
@@ -21,17 +21,36 @@ class Page:
     next: str  # cursor of the next page, empty at the end
 
 
-def page(
-    *, company_id: uuid.UUID, now: datetime, actor: str = "", noun: str = "", after: str = ""
-) -> Page:
-    """The newest first. `actor` is user, agent or system; `noun` the first part of the action."""
-    found = Activity.objects.for_company(company_id).filter(
-        occurred_at__gte=now - timedelta(days=DAYS)
-    )
+def matching(
+    *,
+    company_id: uuid.UUID,
+    now: datetime,
+    actor: str = "",
+    noun: str = "",
+    who: str = "",
+    day: str = "",
+) -> QuerySet[Activity]:
+    """Rows in no order. `actor` is user, agent or system; `noun` the first part of the action;
+    `who` part of a name, of whoever acted or of what it was about; `day` an ISO date (UTC)."""
+    found = Activity.objects.for_company(company_id)
+    on = _day(day)
+    if on:
+        found = found.filter(occurred_at__gte=on, occurred_at__lt=on + timedelta(days=1))
+    else:
+        found = found.filter(occurred_at__gte=now - timedelta(days=DAYS))
     if actor in Activity.ActorType.values:
         found = found.filter(actor_type=actor)
     if noun.isalpha():
         found = found.filter(action__startswith=f"{noun}.")
+    if who:
+        named = who.replace("\x00", "")
+        found = found.filter(Q(actor_name__icontains=named) | Q(entity_name__icontains=named))
+    return found
+
+
+def page(*, company_id: uuid.UUID, now: datetime, after: str = "", **wish: str) -> Page:
+    """The newest first, a page at a time; `wish` as in `matching`."""
+    found = matching(company_id=company_id, now=now, **wish)
     cursor = _cursor(after)
     if cursor:
         at, key = cursor
@@ -40,6 +59,13 @@ def page(
     shown = rows[:PAGE]
     last = shown[-1] if len(rows) > PAGE else None
     return Page(shown, f"{last.occurred_at.isoformat()}_{last.id}" if last else "")
+
+
+def _day(text: str) -> datetime | None:
+    try:
+        return datetime.combine(date.fromisoformat(text), time.min, UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _cursor(text: str) -> tuple[datetime, uuid.UUID] | None:

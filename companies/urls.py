@@ -16,6 +16,7 @@ outside = [
 
 urlpatterns = [
     path("activity/", activity.activity),
+    path("activity/table.csv", activity.table),
     path("goals/", goals.goals),
     path("goals/save", goals.save_goal),
     path("goals/projects", goals.save_project),

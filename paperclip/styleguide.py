@@ -13,10 +13,11 @@ from django.shortcuts import render
 
 from agents.directory import RunRow
 from agents.views import rows as run_rows
-from companies import charts
+from companies import charts, diagrams
 from issues.listing import Row
 from issues.views import rows as issue_rows
 from issues.why import Chip
+from paperclip import palette
 
 STATUSES = ("backlog", "todo", "in_progress", "in_review", "blocked", "done", "cancelled")
 RUNS = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost", "unknown")
@@ -139,6 +140,47 @@ def samples(now: datetime) -> dict[str, Any]:
         "prose": "Two things were **off**:\n\n1. rounding in `ledger.sum()`\n2. a missing day\n\n"
         "```\nSELECT sum(amount) FROM entries;\n```\n\n> It matches now.\n\n"
         "| bank | ours |\n|---|---|\n| 1,204 | 1,204 |\n",
+        "lanes": [
+            (
+                "Ada",
+                diagrams.lane(
+                    [
+                        diagrams.Span(0.1, 0.3, "succeeded", "ACM-1, succeeded, 1h 12m", "#"),
+                        diagrams.Span(0.4, 0.45, "failed", "ACM-2, failed, 18m", "#"),
+                        diagrams.Span(0.8, 1.0, "running", "ACM-3, running, 1h 12m", "#"),
+                    ],
+                    "Ada",
+                ),
+            ),
+            ("Bo", diagrams.lane([diagrams.Span(0.55, 0.7, "cancelled", "ACM-4", "#")], "Bo")),
+        ],
+        "org": diagrams.tree(
+            [
+                diagrams.Node(
+                    "Ada",
+                    "Chief executive",
+                    "running",
+                    "#",
+                    [
+                        diagrams.Node("Bo Lindqvist", "Engineer", "idle", "#"),
+                        diagrams.Node("Grace", "Somebody with a very long title", "error", "#"),
+                    ],
+                )
+            ],
+            "Sample of an org chart",
+        ),
+        "diff": [
+            ("same", "instructions:"),
+            ("remove", "Answer briefly."),
+            ("add", "Answer in full."),
+            ("skip", "12 unchanged"),
+        ],
+        "groups": [
+            palette.Group(
+                "Issues", [palette.Entry("Forge an anvil", "#", "circle-dot", "to do", "ACM-1")]
+            ),
+            palette.Group("Do", [palette.Entry("Pause Ada", "#", "pause")]),
+        ],
         "icons": ("house", "circle-dot", "bot", "wallet", "history", "target", "settings", "zap"),
         "names": ("Ada", "Bo Lindqvist", "Grace", "Margaret Hamilton", "Linus", "Katherine"),
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from django.http import HttpResponse
+import json
+from urllib.parse import urlencode
+
+from django.http import HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils.safestring import SafeString, mark_safe
 
-from companies import format, history
+from companies import format, history, tables
 from companies.format import html
 from companies.models import Activity
 from companies.views.door import PageRequest, page
@@ -16,6 +19,7 @@ NOUNS = [
     ("", "Everything"),
     *((n, format.label(n)) for n in ("issue", "agent", "run", "budget", "secret", "member")),
 ]
+FILTERS = ("actor", "noun", "who", "day")
 VERBS = {
     "issue.created": "created",
     "issue.updated": "changed",
@@ -40,19 +44,39 @@ VERBS = {
 
 @page()
 def activity(request: PageRequest) -> HttpResponse:
-    given = {name: request.GET.get(name, "")[:120] for name in ("actor", "noun", "after")}
+    given = {name: request.GET.get(name, "")[:120] for name in (*FILTERS, "after")}
     found = history.page(company_id=request.company.id, now=request.now, **given)
+    chosen = {name: given[name] for name in FILTERS if given[name]}
     context = {
         "section": "activity",
         "lines": [line(row, base=request.base) for row in found.rows],
         "next": found.next,
         "given": given,
+        "chosen": chosen,
+        "query": urlencode(chosen),
         "actors": ACTORS,
         "nouns": NOUNS,
     }
     if request.htmx and request.htmx.target == "activity":
         return render(request, "companies/_activity.html", context)
     return render(request, "companies/activity.html", context)
+
+
+@page()
+def table(request: PageRequest) -> StreamingHttpResponse:
+    """The same rows as CSV, at most `tables.MOST`."""
+    given = {name: request.GET.get(name, "")[:120] for name in FILTERS}
+    found = history.matching(company_id=request.company.id, now=request.now, **given)
+    rows = found.order_by("-occurred_at", "-id")[: tables.MOST]
+    head = ("at", "actor_type", "actor", "action", "entity_type", "entity", "details")
+    lines = (
+        (
+            *(row.occurred_at, row.actor_type, row.actor_name, row.action, row.entity_type),
+            *(row.entity_name, json.dumps(row.details) if row.details else ""),
+        )
+        for row in rows.iterator(chunk_size=500)
+    )
+    return tables.respond("activity.csv", head, lines)
 
 
 def line(row: Activity, *, base: str) -> SafeString:

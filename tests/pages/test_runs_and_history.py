@@ -204,3 +204,30 @@ def test_viewers_are_offered_nothing_they_may_not(veras: Client, ada: Agent) -> 
 @pytest.mark.parametrize("odd", ["\x00", "%", "_" * 500, "'; --", "𝕏", "9" * 200])
 def test_odd_searches_are_answered(olgas: Client, issue: Issue, odd: str) -> None:
     assert olgas.get("/c/ACM/search", {"q": odd}).status_code == 200
+
+
+# --- activity --------------------------------------------------------------------------------
+
+
+def test_activity_is_found_by_name_and_day_and_taken_away(
+    olgas: Client, acme: Company, issue: Issue, now: datetime
+) -> None:
+    olgas.post(f"/c/ACM/issues/{issue.identifier}/edit", {"priority": "high"})
+    today = now.date().isoformat()
+    for wish, found in (
+        (f"who={issue.identifier}", True),
+        ("who=nobody-of-that-name", False),
+        (f"day={today}", True),
+        ("day=2020-01-01", False),
+        ("day=not-a-day", True),
+    ):
+        page = text(olgas.get(f"/c/ACM/activity/?{wish}"))
+        assert (f"/issues/{issue.identifier}" in page) is found, wish
+    rows = table(olgas, f"activity/table.csv?day={today}")
+    assert rows[0]["action"] == "issue.updated"
+    assert rows[0]["actor"] == "Olga"
+
+
+def test_a_viewer_is_told_why_buttons_are_missing(veras: Client, olgas: Client) -> None:
+    assert "You are a viewer here" in text(veras.get("/c/ACM/issues/"))
+    assert "You are a viewer here" not in text(olgas.get("/c/ACM/issues/"))
