@@ -47,7 +47,7 @@ def _chosen(request: PageRequest) -> list[uuid.UUID]:
 
 
 def _changes(request: PageRequest) -> dict[str, Any]:
-    sent = {name: value for name, value in request.POST.items() if value != UNCHANGED}
+    sent = {name: str(value) for name, value in request.POST.items() if value != UNCHANGED}
     changes: dict[str, Any] = {name: sent[name] for name in ("status", "priority") if name in sent}
     if sent.get("archive"):
         return {"archived": True}
