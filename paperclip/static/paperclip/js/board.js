@@ -73,6 +73,7 @@ document.addEventListener("dragend", () => {
     one.removeAttribute("data-over");
   }
   held = null;
+  catchUp();
 });
 // The dialog closes when its form was answered; the focus goes back to the card, wherever it is.
 document.addEventListener("htmx:afterSwap", (event) => {
@@ -82,8 +83,34 @@ document.addEventListener("htmx:afterSwap", (event) => {
   box.close();
   document.getElementById(`go-${name}`)?.focus();
 });
-// What is live waits while a card is in somebody's hand.
-document.addEventListener("htmx:beforeRequest", (event) => {
-  const cause = event.detail.requestConfig.triggeringEvent?.type ?? "";
-  if (cause.startsWith("live:") && (held || dialog()?.open)) event.preventDefault();
+// What is live waits while a card is in somebody's hand, also what was on its way already.
+let missed = false;
+const isLive = (config) => (config?.triggeringEvent?.type ?? "").startsWith("live:");
+let pressed = false; // between the press and the start of the drag the card must stay, too
+const busy = () => pressed || held || dialog()?.open;
+document.addEventListener("pointerdown", (event) => {
+  pressed = Boolean(event.target.closest?.("[data-card]"));
 });
+for (const end of ["pointerup", "pointercancel"]) {
+  document.addEventListener(end, () => {
+    pressed = false;
+    if (!busy()) catchUp();
+  });
+}
+
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (!isLive(event.detail.requestConfig) || !busy()) return;
+  missed = true;
+  event.preventDefault();
+});
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (!isLive(event.detail.requestConfig) || !busy()) return;
+  missed = true;
+  event.detail.shouldSwap = false;
+});
+function catchUp() {
+  if (!missed) return;
+  missed = false;
+  document.body.dispatchEvent(new CustomEvent("live:issues"));
+}
+document.getElementById("move")?.addEventListener("close", catchUp);
