@@ -74,7 +74,12 @@ def picture(browser: Browser, base: str) -> None:
     take(page, "issue")
     page.goto(base + COMPANY + "/")
     take(page, "home")
-    for path, name in (("/issues/", "issues"), ("/agents/", "agents")):
+    for path, name in (
+        ("/issues/", "issues"),
+        ("/agents/", "agents"),
+        ("/inbox/", "inbox"),
+        ("/runs/", "runs"),
+    ):
         page.goto(base + COMPANY + path)
         take(page, name)
     page.goto(issue)
