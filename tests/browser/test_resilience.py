@@ -48,7 +48,7 @@ def model() -> Iterator[mock_llm.Served]:
 def test_every_page_serves_its_purpose_without_scripts(plain: Page) -> None:
     plain.goto(f"{BASE}/")
     plain.locator("#needs").get_by_role("link", name="Show").click()
-    expect(plain.get_by_text("Move the launch")).to_be_visible()
+    expect(plain.get_by_role("link", name="Move the launch")).to_be_visible()
 
     plain.goto(f"{BASE}/issues/new")
     plain.get_by_label("Title").fill("Written without scripts")
