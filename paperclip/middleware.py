@@ -2,8 +2,8 @@
 
 Such a call has no session, no messages and no forms, and its answer is data: preparing all that for
 it cost a quarter of a short request. A call with a token never falls back to the cookie beside it
-(`paperclip/callers.py`), so it misses nothing. What protects every answer stays in the settings as
-it is.
+(`paperclip/callers.py`), so it misses nothing. What protects every answer, and every form, stays in
+the settings as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.messages.middleware import MessageMiddleware
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.http import HttpRequest
-from django.middleware.csrf import CsrfViewMiddleware
 from django_htmx.middleware import HtmxMiddleware
 
 # For data: nothing may be loaded by it, whoever opens it as a page.
@@ -50,10 +49,6 @@ class ContentPolicy(CSPMiddleware):
 
 
 class Sessions(_ForPeople, SessionMiddleware): ...
-
-
-class Csrf(_ForPeople, CsrfViewMiddleware):
-    """Its check of a view still runs for everybody: one that is not exempt refuses."""
 
 
 class Users(_ForPeople, AuthenticationMiddleware): ...

@@ -122,7 +122,7 @@ MIDDLEWARE = [
     "paperclip.middleware.ContentPolicy",
     "paperclip.middleware.Sessions",
     "django.middleware.common.CommonMiddleware",
-    "paperclip.middleware.Csrf",
+    "django.middleware.csrf.CsrfViewMiddleware",
     "paperclip.middleware.Users",
     "paperclip.middleware.Messages",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
