@@ -98,6 +98,8 @@ class Instance:
         ready = wait_for(
             lambda: "is ready at" in self.output() or self.pid_gone(), seconds=START_SECONDS
         )
+        if not ready:
+            self.process.kill()  # all others end with it
         assert ready, self.output()
         assert not self.pid_gone(), self.output()
         return self
