@@ -151,12 +151,26 @@ def test_a_part_that_was_swapped_hears_the_next_event(desk: Page) -> None:
         expect(desk.get_by_role("link", name=f"Late guest {n}")).to_be_visible()
 
 
+def at_rest(page: Page, asked: list[Request]) -> None:
+    """Until the page has asked for nothing in two seconds; it must come to that within thirty."""
+    expect(page.locator("[data-conn]").first).to_have_attribute("data-state", "live")
+    for _ in range(15):
+        before = len(asked)
+        page.wait_for_timeout(2_000)
+        if len(asked) == before:
+            return
+    raise AssertionError([one.url for one in asked])
+
+
 def test_a_tab_where_nothing_happens_asks_nothing(desk: Page, works: Instance) -> None:
     with Office(works, "Still", "STL"):
         desk.goto("/c/STL/")
         settle(desk)
         asked: list[Request] = []
         desk.on("request", lambda one: asked.append(one))
+        # What the office's making said is told a page that came right after it.
+        at_rest(desk, asked)
+        asked.clear()
         desk.wait_for_timeout(5_000)
         assert [one.url for one in asked] == []
 

@@ -8,7 +8,7 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psutil
@@ -17,6 +17,7 @@ from django.db import connections
 from django.utils import timezone
 
 from agents.models import HeartbeatRun, RunEvent, Worker
+from issues.models import Issue
 from paperclip import watchdog
 from tests.faults import company as firm
 from tests.faults.processes import Processes, until
@@ -59,12 +60,18 @@ def watched() -> Iterator[None]:
         watcher.join()
 
 
-def kill_one_now_and_then(seconds: float, every: float) -> dict[str, float]:
-    """SIGKILL a random dispatcher every so often; says when which worker died."""
+def kill_one_now_and_then(
+    seconds: float, every: float, keep_busy: Callable[[], object]
+) -> dict[str, float]:
+    """SIGKILL a random dispatcher every so often; says when which worker died.
+
+    `keep_busy` is called before each: a quick machine must not run out of work to interrupt.
+    """
     dead: dict[str, float] = {}
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not all_ended():
+    while time.monotonic() < deadline:
         time.sleep(every)
+        keep_busy()
         living = [one for one in alive() if str(one.pk) not in dead and psutil.pid_exists(one.pid)]
         if living:
             victim = random.choice(living)
@@ -102,9 +109,14 @@ def test_a_random_dispatcher_dies_every_two_seconds(
         until(all_ended, 600, what="the calm part", look=0.1)
         undisturbed = calm / (time.monotonic() - began)
         before = succeeded()
-        firm.give_many(agents, issues)
+
+        def keep_busy() -> None:
+            if firm.open_count() < issues // 2:
+                firm.give_many(agents, issues)
+
+        keep_busy()
         began = time.monotonic()
-        dead = kill_one_now_and_then(seconds, 2)
+        dead = kill_one_now_and_then(seconds, 2, keep_busy)
         disturbed = (succeeded() - before) / (time.monotonic() - began)
         until(all_ended, 1_200, what="all ended", look=0.5)
     rescued = [
@@ -116,7 +128,7 @@ def test_a_random_dispatcher_dies_every_two_seconds(
     ]
     figures.update(
         firm.check_all_done_once(),
-        issues=issues,
+        issues=Issue.objects.count() - calm,
         kills=len(dead),
         runs_lost_and_rescued=len(rescued),
         rescue_p99_seconds=round(_p99(rescued), 1),
