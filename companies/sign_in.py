@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from companies.models import SignInLink, User
+from companies.models import Membership, SignInLink, User
 
 LIFETIME = timedelta(hours=24)
 
@@ -22,6 +22,21 @@ def make_link(*, user: User, now: datetime, lifetime: timedelta = LIFETIME) -> s
     token = secrets.token_urlsafe(32)
     SignInLink.objects.create(digest=_digest(token), user=user, expires_at=now + lifetime)
     return token
+
+
+def link_for_inviter(*, membership: Membership, now: datetime) -> str | None:
+    """A token that whoever invited a person may hand on to them, or None.
+
+    Only while the account is nobody's yet: never signed in, staff of nothing, member of no other
+    company. Everybody may found a company and invite whom they like; a link to an account in use
+    would let them in as somebody else.
+    """
+    user = membership.user
+    in_use = user.last_login is not None or user.has_usable_password()
+    elsewhere = user.memberships.exclude(id=membership.pk).exists()
+    if in_use or elsewhere or user.is_staff or user.is_superuser:
+        return None
+    return make_link(user=user, now=now)
 
 
 @transaction.atomic

@@ -81,7 +81,7 @@ def state(request: PageRequest) -> HttpResponse:
 @require_POST
 @page("manage")
 def invite(request: PageRequest) -> HttpResponse:
-    """Add a person; one who has no password yet gets a one-time link, shown here once."""
+    """Add a person; one whose account is new gets a one-time link, shown here once."""
     try:
         member = tenancy.invite(
             company=request.company,
@@ -92,9 +92,9 @@ def invite(request: PageRequest) -> HttpResponse:
         )
     except Refusal as refusal:
         return _refused(request, "members", refusal)
-    if member.user.has_usable_password():
-        return _done(request, "members", f"{member.user} is a member now.")
-    token = sign_in.make_link(user=member.user, now=request.now)
+    token = sign_in.link_for_inviter(membership=member, now=request.now)
+    if token is None:
+        return _done(request, "members", f"{member.user}, who has an account, is a member now.")
     link = request.build_absolute_uri(f"/sign-in/{token}")
     return _show(request, link=link, invited=member.user.email)
 

@@ -10,7 +10,16 @@ from agents.adapters.base import Usage
 from agents.models import Agent
 from billing import ledger, prices
 from billing.models import Budget
-from companies.models import Company, Goal, Membership, OperatorKey, Project, Secret, User
+from companies.models import (
+    Company,
+    Goal,
+    Membership,
+    OperatorKey,
+    Project,
+    Secret,
+    SignInLink,
+    User,
+)
 from tests import factories
 
 
@@ -135,6 +144,33 @@ def test_a_new_member_gets_a_link_that_is_shown_once(
     link = page.split("<code>")[1].split("</code>")[0]
     assert client.post(link.removeprefix("http://testserver")).status_code == 302
     assert client.get("/c/ACM/").status_code == 200
+
+
+def test_who_founds_a_company_gets_no_way_into_anothers_account(
+    oscars: Client, acme: Company, now: datetime
+) -> None:
+    """Many accounts have no password: their people came by a link. The first operator's, too."""
+    root = User.objects.create_superuser("root@example.com")
+    nina = User.objects.create_user("nina@example.com")
+    factories.member(acme, nina)
+    gone = User.objects.create_user("gone@example.com", last_login=now)
+
+    for person in (root, nina, gone):
+        form = {"email": person.email, "role": "viewer"}
+        page = text(oscars.post("/c/GLO/settings/members", form, follow=True))
+        assert f"{person}, who has an account, is a member now." in page
+        assert "/sign-in/" not in page
+
+    assert not SignInLink.objects.exists()
+
+
+def test_a_link_that_nobody_used_can_be_had_again(olgas: Client, acme: Company) -> None:
+    form = {"email": "nina@example.com", "role": "operator"}
+    olgas.post("/c/ACM/settings/members", form)
+    nina = User.objects.get(email="nina@example.com")
+    olgas.post(f"/c/ACM/settings/members/{nina.id}", {"remove": "1"})
+
+    assert "/sign-in/" in text(olgas.post("/c/ACM/settings/members", form))
 
 
 def test_roles_change_and_the_last_owner_stays(olgas: Client, acme: Company, vera: User) -> None:
