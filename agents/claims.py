@@ -12,7 +12,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,7 @@ import psycopg
 from django.db import OperationalError, connection, transaction
 
 from agents import gate
-from companies import faultpoints, live
+from companies import faultpoints, keys, live
 
 WINDOW = 128  # agents with something queued that one claim looks at
 FEWEST_COMPANIES = 4  # of which one claim takes from, at least, where there are as many
@@ -32,7 +32,8 @@ NO_LIMITS: Mapping[str, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A run that now belongs to the claiming worker, as long as its epoch stands."""
+    """A run that now belongs to the claiming worker, as long as its epoch stands; and so is its
+    token good. The database keeps only the token's digest."""
 
     run_id: uuid.UUID
     epoch: int
@@ -42,6 +43,7 @@ class Claimed:
     created_at: datetime
     adapter_type: str
     attempt: int
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,12 @@ def claim(
     """
     if limit < 1:
         return Batch([], more=False, place=place)
+    # Minted before, so that the statement that starts a run writes its digest as well.
+    tokens = [keys.mint(keys.RUN) for _ in range(limit)]
     values = {
         "worker_id": worker_id,
         "limit": limit,
+        "digests": [minted.digest for minted in tokens],
         "kinds": list(most_of_kind),
         "mosts": list(most_of_kind.values()),
     }
@@ -103,7 +108,11 @@ def claim(
     if found.seen == 0:
         # Behind the last one: the next look begins at the front.
         return Batch([], more=place != START, place=START)
-    taken = [Claimed(*moved_row[:8]) for moved_row in moved if moved_row[8] == "running"]
+    taken = [
+        Claimed(*moved_row[:8], token=tokens[moved_row[10] - 1].token)
+        for moved_row in moved
+        if moved_row[8] == "running"
+    ]
     onward = found.last if found.seen >= window else START
     unseen = found.seen >= window or place != START
     full = len(taken) >= limit

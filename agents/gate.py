@@ -241,11 +241,12 @@ WITH {_working("%(companies)s::uuid[]")}, company AS MATERIALIZED (
     LEFT JOIN newcomer ON newcomer.agent_id = fit.agent_id
     WHERE fit.at_work OR newcomer.nth <= company.room
 ), chosen AS MATERIALIZED (
-    SELECT id, agent_id FROM admitted
-    WHERE (connection_id IS NULL OR nth_of_provider <= provider_room)
-      AND nth_of_kind <= kind_room
-    ORDER BY row_number() OVER (PARTITION BY company_id ORDER BY priority, id), priority, id
-    LIMIT %(limit)s
+    SELECT first.*, row_number() OVER () AS place FROM (
+        SELECT id, agent_id FROM admitted
+        WHERE (connection_id IS NULL OR nth_of_provider <= provider_room)
+          AND nth_of_kind <= kind_room
+        ORDER BY row_number() OVER (PARTITION BY company_id ORDER BY priority, id), priority, id
+        LIMIT %(limit)s) first
 ), mine AS MATERIALIZED (
     SELECT r.id FROM agents_heartbeatrun r
     WHERE r.status = 'queued'
@@ -255,11 +256,12 @@ WITH {_working("%(companies)s::uuid[]")}, company AS MATERIALIZED (
     UPDATE agents_heartbeatrun r
     SET status = 'running', epoch = r.epoch + 1, worker_id = %(worker_id)s,
         started_at = clock_timestamp(), output_at = clock_timestamp(),
-        adapter_type = agent.adapter_type, connection_id = agent.connection_id
+        adapter_type = agent.adapter_type, connection_id = agent.connection_id,
+        token_digest = (%(digests)s::text[])[chosen.place]
     FROM mine JOIN chosen ON chosen.id = mine.id JOIN agent ON agent.id = chosen.agent_id
     WHERE r.id = mine.id AND r.status = 'queued'
     RETURNING r.id, r.epoch, r.company_id, r.agent_id, r.issue_id, r.created_at, r.adapter_type,
-              r.attempt, r.status, r.code
+              r.attempt, r.status, r.code, chosen.place
 ), dropped AS (
     UPDATE agents_heartbeatrun r
     SET status = 'cancelled', epoch = r.epoch + 1, finished_at = clock_timestamp(),
@@ -267,7 +269,7 @@ WITH {_working("%(companies)s::uuid[]")}, company AS MATERIALIZED (
     FROM mine JOIN due ON due.id = mine.id
     WHERE r.id = mine.id AND due.stale <> '' AND r.status = 'queued'
     RETURNING r.id, r.epoch, r.company_id, r.agent_id, r.issue_id, r.created_at, r.adapter_type,
-              r.attempt, r.status, r.code
+              r.attempt, r.status, r.code, NULL::bigint
 ), moved AS (
     SELECT * FROM taken UNION ALL SELECT * FROM dropped
 ), noted AS (

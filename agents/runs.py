@@ -26,7 +26,7 @@ from agents.adapters.base import Code
 from agents.claims import START, Batch, Claimed, Place, claim
 from agents.models import Agent, HeartbeatRun
 from agents.wakes import MANUAL, ORIGINAL_REASON, TIMER, Wake, wake
-from companies import activity, keys, live, rows
+from companies import activity, live, rows
 from companies.activity import Actor
 from companies.errors import Conflict
 
@@ -51,13 +51,13 @@ __all__ = [
     "go_external",
     "held",
     "held_for_good",
+    "hold",
     "lose",
     "loss_of",
     "mark_acted",
     "note_started",
     "read",
     "retry",
-    "start_token",
     "wake",
 ]
 
@@ -99,11 +99,16 @@ class Lost:
 # --- while it runs ---------------------------------------------------------------------------
 
 
-def start_token(*, run_id: uuid.UUID, epoch: int) -> str:
-    """A token for this run, good as long as it runs under this epoch. Raises Stale."""
-    minted = keys.mint(keys.RUN)
-    _fenced("token_digest = %s", [minted.digest], run_id, epoch)
-    return minted.token
+def hold(*, run_id: uuid.UUID, epoch: int) -> None:
+    """Nobody takes the run from its holder until this transaction's end. Raises Stale."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM agents_heartbeatrun WHERE id = %s AND epoch = %s FOR NO KEY UPDATE",
+            [run_id, epoch],
+        )
+        if cursor.fetchone() is None:
+            _blocked(run_id, epoch, "hold")
+            raise Stale(f"run {run_id} has left epoch {epoch}")
 
 
 def note_started(*, run_id: uuid.UUID, epoch: int, model: str, session: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ import zlib
 from dataclasses import dataclass
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
 OPERATOR, AGENT, RUN = "pcb", "pcp", "pcr"
 _SHAPE = re.compile(r"(pcb|pcp|pcr)_([0-9A-Za-z]{12})_([0-9A-Za-z]{43})([0-9A-Za-z]{6})")
 
@@ -35,7 +36,14 @@ class Parsed:
 
 
 def _random(length: int) -> str:
-    return "".join(secrets.choice(ALPHABET) for _ in range(length))
+    """That many letters of the alphabet, each as likely as any other: what 128 bits too many leave
+    over is nothing."""
+    count = (length + 1) // 2
+    number, pairs = secrets.randbits(12 * count + 128), []
+    for _ in range(count):
+        number, rest = divmod(number, len(_PAIRS))
+        pairs.append(_PAIRS[rest])
+    return "".join(pairs)[:length]
 
 
 def _checksum(body: str) -> str:
@@ -53,8 +61,9 @@ def digest(token: str) -> str:
 
 def mint(prefix: str) -> Minted:
     """A new token of the kind that `prefix` names."""
-    lookup = _random(12)
-    body = f"{prefix}_{lookup}_{_random(43)}"
+    letters = _random(55)
+    lookup = letters[:12]
+    body = f"{prefix}_{lookup}_{letters[12:]}"
     token = body + _checksum(body)
     return Minted(token=token, lookup=lookup, digest=digest(token))
 

@@ -135,7 +135,10 @@ def reveal(*, company_id: uuid.UUID, names: Iterable[str], now: datetime) -> dic
 
     For the engine alone, at the start of a run.
     """
-    wanted = list(Secret.objects.for_company(company_id).filter(name__in=set(names)))
+    asked = set(names)
+    if not asked:
+        return {}
+    wanted = list(Secret.objects.for_company(company_id).filter(name__in=asked))
     values = {secret.name: _open(secret) for secret in wanted}
     if wanted:
         Secret.objects.filter(id__in=[s.id for s in wanted]).update(

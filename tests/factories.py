@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from agents.connection_models import ProviderBucket, ProviderConnection
 from agents.models import Agent, HeartbeatRun, Hold, Worker
+from companies import keys
 from companies.models import Company, Goal, Membership, Project, User
 from issues.models import (
     Blocker,
@@ -203,6 +204,13 @@ def run(
 
 def running(agent: Agent, issue: Issue | None = None, **fields: Any) -> HeartbeatRun:
     return run(agent, issue, status=HeartbeatRun.Status.RUNNING, **fields)
+
+
+def run_token(run: HeartbeatRun) -> str:
+    """A token of a running run, as its claim would have given it."""
+    minted = keys.mint(keys.RUN)
+    HeartbeatRun.objects.filter(pk=run.pk).update(token_digest=minted.digest)
+    return minted.token
 
 
 def checkout(

@@ -1,9 +1,9 @@
 """One heartbeat, from its first line to its last.
 
-`carry` reads like a list: open (check out, check the budget, brief, mint a token), run the
-adapter, close (report to the issue, finish the run). Each line calls a verb of the app that owns
-the fact; what is added to a heartbeat is one more line here. Blocking verbs run in the hands'
-threads, the adapter in the event loop.
+`carry` reads like a list: open (check out, check the budget, brief), run the adapter, close
+(report to the issue, finish the run). Each line calls a verb of the app that owns the fact; what is
+added to a heartbeat is one more line here. Blocking verbs run in the hands' threads, the adapter in
+the event loop.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""How a run begins: its issue checked out, its budget looked at, its brief written, its token
-minted, its secrets opened. Blocking; one transaction. Read next: `heartbeat.py`.
+"""How a run begins: its issue checked out, its budget looked at, its brief written, its secrets
+opened. Blocking; one transaction. Read next: `heartbeat.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Opening:
 
 
 def open_run(claimed: runs.Claimed) -> Opening:
-    """Check the issue out, look at the budget, brief, mint the token. All or nothing.
+    """Check the issue out, look at the budget, brief. All or nothing.
 
     Raises Stale, Gone, BudgetExhausted, AdapterError (a secret that cannot be opened) and the
     Refusals of a checkout. Safe to repeat.
@@ -52,12 +52,11 @@ def open_run(claimed: runs.Claimed) -> Opening:
         _note_fallback(run)
         run.issue = work.begin(run=run, now=now) or run.issue
         facts = briefing.of(run)
-        token = runs.start_token(run_id=claimed.run_id, epoch=claimed.epoch)
         # Last, since it may lock the totals that the whole company waits for.
         budgets.check_call(agent=run.agent, run_id=run.pk, now=now)
     return Opening(
         briefing=facts,
-        token=token,
+        token=claimed.token,
         secrets=_secrets(facts, now),
         tool_issue=run.issue,
         routes=_routes(facts, run.connection_id, now),

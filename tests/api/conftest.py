@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from agents import agent_keys, runs
+from agents import agent_keys
 from agents.models import Agent, HeartbeatRun
 from companies import operator_keys
 from companies.activity import SYSTEM
@@ -47,7 +47,7 @@ def agent_caller(agent: Agent) -> Caller:
 
 
 def run_caller(run: HeartbeatRun) -> Caller:
-    return Caller(runs.start_token(run_id=run.pk, epoch=run.epoch))
+    return Caller(factories.run_token(run))
 
 
 @pytest.fixture

@@ -28,5 +28,12 @@ def test_what_is_no_token_is_none(token: str) -> None:
     assert keys.parse(token) is None
 
 
+def test_every_letter_may_stand_at_every_place() -> None:
+    tokens = [keys.mint(keys.RUN).token[4:60] for _ in range(2_000)]
+    places = [set(letters) for letters in zip(*tokens, strict=True)]
+    assert places.pop(12) == {"_"}
+    assert all(place == set(keys.ALPHABET) for place in places)
+
+
 def test_two_tokens_never_share_a_lookup() -> None:
     assert len({keys.mint(keys.RUN).lookup for _ in range(500)}) == 500

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from agents import auth, runs
+from agents import auth
 from agents.models import Agent, AgentKey, HeartbeatRun
 from companies import keys
 from companies.models import Company, OperatorKey, User
@@ -51,7 +51,7 @@ def test_an_agents_key_is_the_agent_in_its_company(ada):
 
 def test_a_runs_token_lives_as_long_as_the_run(ada, issue):
     run = factories.running(ada, issue)
-    token = runs.start_token(run_id=run.pk, epoch=1)
+    token = factories.run_token(run)
     principal = auth.principal_for_token(token)
     assert principal is not None
     assert (principal.kind, principal.run_id) == ("run", run.pk)
@@ -76,7 +76,7 @@ def test_a_removed_person_is_a_stranger(olga):
 
 def test_a_terminated_agent_is_a_stranger(ada, issue):
     token = agent_key(ada)
-    run_token = runs.start_token(run_id=factories.running(ada, issue).pk, epoch=1)
+    run_token = factories.run_token(factories.running(ada, issue))
     Agent.objects.update(status="terminated")
     assert auth.principal_for_token(token) is None
     assert auth.principal_for_token(run_token) is None

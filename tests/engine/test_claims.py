@@ -6,8 +6,9 @@ import uuid
 from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
-from agents import runs, workers
+from agents import auth, runs, workers
 from agents.models import Agent, HeartbeatRun, RunEvent, Worker
 from companies.models import Company
 from issues.models import Issue
@@ -42,6 +43,30 @@ def test_a_claim_starts_a_run_under_a_new_epoch(worker, ada):
     assert (run.status, run.epoch, run.worker_id) == ("running", 1, worker)
     event = RunEvent.objects.get(run_id=run.pk)
     assert (event.seq, event.kind, event.data["status"]) == (1, "status", "running")
+
+
+def test_each_claim_brings_a_token_of_its_own_that_dies_with_its_epoch(worker, acme):
+    """Also where more could start than are taken."""
+    Company.objects.filter(pk=acme.pk).update(max_concurrent_agents=20)
+    for _ in range(5):
+        queue(factories.agent(acme))
+    batches = [runs.claim(worker_id=worker, limit=3), runs.claim(worker_id=worker, limit=3)]
+    claimed = [one for batch in batches for one in batch]
+    assert len({one.token for one in claimed}) == 5
+    assert [proves(one.token) for one in claimed] == [one.run_id for one in claimed]
+    assert not any(one.token in repr(one) for one in claimed)
+    (first, *_) = claimed
+    run = runs.held(run_id=first.run_id, epoch=first.epoch)
+    assert runs.lose(run=run, loss=runs.Loss("lost", "lost", "", 2), now=timezone.now())
+    assert proves(first.token) is None
+    (again,) = runs.claim(worker_id=worker, limit=3)
+    assert (again.attempt, proves(again.token)) == (2, again.run_id)
+    assert proves(first.token) is None
+
+
+def proves(token: str) -> uuid.UUID | None:
+    principal = auth.principal_for_token(token)
+    return principal.run_id if principal else None
 
 
 def test_an_agent_runs_no_more_than_its_cap(worker, acme):

@@ -27,7 +27,7 @@ def going(ada, issue) -> HeartbeatRun:
 
 
 def test_finishing_raises_the_epoch_and_kills_the_token(going):
-    token = runs.start_token(run_id=going.pk, epoch=1)
+    token = factories.run_token(going)
     principal = auth.principal_for_token(token)
     assert principal is not None
     assert principal.run_id == going.pk
@@ -57,7 +57,6 @@ def test_who_has_lost_the_run_cannot_finish_it(going, caplog):
 @pytest.mark.parametrize(
     "write",
     [
-        lambda run: runs.start_token(run_id=run.pk, epoch=1),
         lambda run: runs.mark_acted(run_id=run.pk, epoch=1),
         lambda run: runs.note_started(run_id=run.pk, epoch=1, model="m", session={}),
         lambda run: runs.go_external(run_id=run.pk, epoch=1, session={}),
