@@ -120,7 +120,7 @@ def test_a_key_is_revoked_by_its_owner_only(olga: User, oscar: User, now: dateti
 
 
 def test_activity_can_be_neither_changed_nor_deleted(acme: Company, now: datetime) -> None:
-    row = activity.record(
+    made = activity.record(
         company_id=acme.id,
         actor=activity.SYSTEM,
         action="company.created",
@@ -129,8 +129,8 @@ def test_activity_can_be_neither_changed_nor_deleted(acme: Company, now: datetim
         now=now,
     )
     for change in (
-        lambda: Activity.objects.filter(id=row.id).update(action="nothing"),
-        lambda: Activity.objects.filter(id=row.id)._raw_delete("default"),
+        lambda: Activity.objects.filter(id=made).update(action="nothing"),
+        lambda: Activity.objects.filter(id=made)._raw_delete("default"),
     ):
         with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
             change()
