@@ -289,10 +289,21 @@ def _away(
 
 
 def _use(process: psutil.Process) -> tuple[float, int, str]:
-    """Processor seconds, private bytes and what it is; a child that has ended is nobody."""
+    """Processor seconds, bytes of memory and what it is; a child that has ended is nobody.
+
+    Memory is what the process holds, also where it still shares a page with the process that it
+    was forked from. What it alone holds (USS) grows by itself as others write to such pages.
+    """
     try:
         times = process.cpu_times()
         name = process.environ().get("PAPERCLIP_PROCESS", "up")
-        return times.user + times.system, process.memory_full_info().uss or 1, name
-    except psutil.Error:
+        return times.user + times.system, _anonymous(process.pid), name
+    except (psutil.Error, OSError):
         return 0.0, 1, ""
+
+
+def _anonymous(pid: int) -> int:
+    """Bytes that are no part of a file."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    (size,) = [line.split()[1] for line in lines if line.startswith("Anonymous:")]
+    return int(size) * 1024
