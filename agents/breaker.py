@@ -31,6 +31,7 @@ WINDOW = timedelta(seconds=60)
 OPEN_SECONDS = 30.0
 LONGEST_OPEN_SECONDS = 300.0
 SHORTEST_WISH_SECONDS, LONGEST_WISH_SECONDS = 1.0, 24 * 3600.0
+LONGEST_QUOTA_SECONDS = 7 * 24 * 3600.0
 PROBE = timedelta(seconds=120)  # a probe whose process died is over then
 PROBE_WAIT_SECONDS = 2.0
 ERRORS_KEPT = 10
@@ -127,7 +128,8 @@ def failed(
         recent = [moment for moment in row.failed_at if moment > now - WINDOW]
         row.failed_at = [*recent, now][-FAILURES:]
     row.save(update_fields=["last_errors", "failed_at"])
-    wish = None if retry_after is None else _clamped(retry_after)
+    longest = LONGEST_QUOTA_SECONDS if quota else LONGEST_WISH_SECONDS
+    wish = None if retry_after is None else min(max(retry_after, SHORTEST_WISH_SECONDS), longest)
     if quota:
         for one in shared:
             _open(one, code, wish, now)
@@ -157,10 +159,6 @@ def reset(*, row: ProviderConnection, actor: activity.Actor, now: datetime) -> P
     if row.breaker != Breaker.CLOSED:
         _close(row, actor, now)
     return row
-
-
-def _clamped(seconds: float) -> float:
-    return min(max(seconds, SHORTEST_WISH_SECONDS), LONGEST_WISH_SECONDS)
 
 
 def _locked(connection_id: uuid.UUID) -> list[ProviderConnection]:

@@ -16,7 +16,9 @@ RETRY_SECONDS = (120, 600, 1_800, 7_200)
 MAX_RETRIES = len(RETRY_SECONDS)
 MAX_LOST_ATTEMPTS = 3
 LONGEST_WAIT_SECONDS = 24 * 3600
+LONGEST_QUOTA_SECONDS = 7 * 24 * 3600
 JITTER = 0.2
+LONGEST_JITTER_SECONDS = 300.0  # after a moment that was named: nobody waits hours for nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ TABLE: dict[str, Outcome] = {
         _row(
             Code.QUOTA_EXHAUSTED,
             "Quota used up",
-            "The account at the provider has no money or no quota left; waiting does not help.",
+            "The account at the provider has no money or no quota left. Waiting helps only where"
+            " the provider says when the limit is lifted: then the run is repeated.",
             "Top up the account, then resume the agent.",
         ),
         _row(
@@ -297,9 +300,16 @@ def retry_in(
     at_reset = code == Code.QUOTA_EXHAUSTED and retry_after is not None
     if not (row.transient or at_reset) or attempt > MAX_RETRIES:
         return None
-    spread = 1 + (rng or random).uniform(0, JITTER)
-    if retry_after is not None:
-        if retry_after > LONGEST_WAIT_SECONDS:
-            return None
-        return max(1.0, retry_after) * spread
-    return RETRY_SECONDS[attempt - 1] * spread
+    if retry_after is None:
+        return RETRY_SECONDS[attempt - 1] * (1 + (rng or random).uniform(0, JITTER))
+    if at_reset:
+        retry_after = min(retry_after, LONGEST_QUOTA_SECONDS)
+    elif retry_after > LONGEST_WAIT_SECONDS:
+        return None
+    return spread(retry_after, rng=rng)
+
+
+def spread(seconds: float, *, rng: random.Random | None = None) -> float:
+    """`seconds`, at least one, and up to a fifth more, so that not all come back at once."""
+    seconds = max(1.0, seconds)
+    return seconds + (rng or random).uniform(0, min(seconds * JITTER, LONGEST_JITTER_SECONDS))

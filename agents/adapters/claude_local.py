@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -23,6 +22,7 @@ from agents.adapters.cli_reader import (
     Tokens,
     classify,
     count,
+    dumps,
     micros,
     phrase,
 )
@@ -41,7 +41,6 @@ STDERR = (
     phrase("unknown option|error: option|requires --verbose|invalid", Code.CONFIG_INVALID),
     phrase("not logged in|/login", Code.AUTH_FAILED),
 )
-RESET_AT = re.compile(r"limit reached\|(\d{10})")
 OWN_COMMAND = "Bash(paperclip:*)"  # an agent may always report
 ANSWERED_BY_US = "<synthetic>"  # the model name of messages that the program wrote itself
 
@@ -142,6 +141,7 @@ class ClaudeReader(Reader):
         self._streaming = ""  # the message that comes in pieces now
         self._messages: dict[str, Tokens] = {}
         self._counted: set[str] = set()  # messages with a final count
+        self._limit = ""  # of the plan, which was reached
 
     def read(self, said: dict[str, Any]) -> list[Event] | None:
         match said.get("type"):
@@ -153,6 +153,10 @@ class ClaudeReader(Reader):
                 return self._assistant(said)
             case "user":
                 return self._user(said["message"].get("content"))
+            case "rate_limit_event":
+                limit = said["rate_limit_info"]
+                self._limit = dumps(limit) if limit.get("status") == "rejected" else ""
+                return []
             case "result":
                 self._result = said
                 self.finished = True
@@ -273,7 +277,7 @@ class ClaudeReader(Reader):
             case "error_during_execution" if not self.session_id:
                 gone = bool(re.search("No conversation found|valid session ID", message))
                 return Ending(Code.BAD_REQUEST, message, session_gone=gone)
-        return Ending(self._code(said, message), message, retry_after=_wait(message))
+        return Ending(self._code(said, message), message, waits=self._limit)
 
     def _code(self, said: dict[str, Any], message: str) -> Code:
         if said.get("stop_reason") == "refusal":
@@ -367,9 +371,3 @@ def _denial(refused: Mapping[str, Any]) -> str:
     given = refused.get("tool_input") or {}
     what = given.get("command") or given.get("file_path") or given.get("url") or ""
     return f"{refused.get('tool_name')}: {what}".rstrip(": ")[:300]
-
-
-def _wait(message: str) -> float | None:
-    """Seconds until a plan's limit is lifted, where the message says so."""
-    found = RESET_AT.search(message)
-    return max(0.0, int(found[1]) - time.time()) if found else None

@@ -63,6 +63,7 @@ class Ending:
     code: Code | None = None
     message: str = ""
     retry_after: float | None = None
+    waits: str = ""  # beside the message: in what a reset may be told
     session_gone: bool = False  # the session to resume is unknown: a fresh one will do
 
 
@@ -320,7 +321,8 @@ _PRECISE: tuple[tuple[re.Pattern[str], Code], ...] = tuple(
             Code.CONTEXT_TOO_LONG,
         ),
         (
-            r"credit balance|usage limit|hit your limit|insufficient.(?:quota|balance|credit)|"
+            r"credit balance|usage limit|hit your (?:[\w-]+ )?limit|"
+            r"(?:hour|weekly|session|plan) limit|insufficient.(?:quota|balance|credit)|"
             r"exceeded your current quota|billing",
             Code.QUOTA_EXHAUSTED,
         ),

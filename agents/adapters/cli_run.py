@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.adapters import cli_prompt, cli_session, failures, program
+from agents.adapters import cli_prompt, cli_session, failures, program, resets
 from agents.adapters.base import (
     AdapterError,
     Brief,
@@ -203,10 +203,11 @@ class CliRun:
             facts["session"] = kept
         if said := self._hide(reader.stderr.strip()):
             facts["stderr"] = failures.redact(said)
+        code, wait = _until_reset(ending, ending.code, attempt.env)
         raise AdapterError(
-            ending.code,
+            code,
             failures.redact(self._hide(ending.message)),
-            retry_after=ending.retry_after,
+            retry_after=wait,
             acted=reader.acted,
             detail=facts,
         )
@@ -232,3 +233,10 @@ class CliRun:
         for secret in self._hidden:
             text = text.replace(secret, "[redacted]")
         return text
+
+
+def _until_reset(ending: Ending, code: Code, env: Mapping[str, str]) -> tuple[Code, float | None]:
+    """The seconds that the program asks to wait, by its message; its times are told in its zone."""
+    if ending.retry_after is not None:
+        return code, ending.retry_after
+    return failures.until_reset(code, f"{ending.waits}\n{ending.message}", zone=resets.zone_of(env))

@@ -233,13 +233,14 @@ class CodexReader(Reader):
     def ending(self, exit_code: int | None) -> Ending:
         if self._failure:
             message = _readable(self._failure)
-            return Ending(self._code(message), message)
+            return Ending(self._code(message), message, waits=self._failure)
         if self._completed:
             if not self.answer.strip() and not self.acted:
                 return Ending(Code.BAD_RESULT, "Codex ended without an answer.")
             return Ending()
         if self._begun and self._error and not REPEATING.match(self._error):
-            return Ending(self._code(self._error), _readable(self._error))
+            said = self._error
+            return Ending(self._code(said), _readable(said), waits=said)
         return self.wordless(exit_code, STDERR)
 
     def _code(self, message: str) -> Code:

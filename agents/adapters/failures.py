@@ -7,15 +7,18 @@ streams. Read next: `agents/adapters/chat.py`.
 from __future__ import annotations
 
 import email.utils
+import json
 import random
 import re
 import time
 from collections.abc import Iterable, Mapping
+from datetime import tzinfo
 from typing import Any
 
 import httpx
 import orjson
 
+from agents.adapters import resets
 from agents.adapters.base import AdapterError, Code
 
 BODY_SHOWN = 2048  # bytes of a foreign error body that are kept
@@ -37,6 +40,7 @@ BY_WORD: dict[str, Code] = {
     "rate_limit_error": Code.RATE_LIMITED,
     "rate_limit_exceeded": Code.RATE_LIMITED,
     "insufficient_quota": Code.QUOTA_EXHAUSTED,
+    "usage_limit_reached": Code.QUOTA_EXHAUSTED,
     "billing_error": Code.QUOTA_EXHAUSTED,
     "billing_hard_limit_reached": Code.QUOTA_EXHAUSTED,
     "billing_not_active": Code.QUOTA_EXHAUSTED,
@@ -60,6 +64,11 @@ PRECISE = frozenset(
         Code.REFUSED,
     }
 )
+# After these it is worth looking for words that say when it will be better.
+PASSING = frozenset({Code.RATE_LIMITED, Code.QUOTA_EXHAUSTED, Code.PROVIDER_OVERLOADED})
+# A limit that lasts longer is no rate but a quota.
+LONGEST_RATE_SECONDS = 24 * 3600.0
+
 BY_PHRASE: tuple[tuple[re.Pattern[str], Code], ...] = (
     (
         re.compile(r"prompt is too long|maximum context length|context (?:size|window)", re.I),
@@ -121,6 +130,17 @@ def retry_after(headers: httpx.Headers, *, now: float | None = None) -> float | 
     return max(0.0, moment - (time.time() if now is None else now))
 
 
+def until_reset(
+    code: Code, text: str, *, now: float | None = None, zone: tzinfo | None = None
+) -> tuple[Code, float | None]:
+    """When the limit that `text` tells of is lifted, in seconds, and the code that follows:
+    who has to wait for more than a day has used up a quota."""
+    wait = resets.told(text, now=now, zone=zone) if code in PASSING else None
+    if wait is not None and wait > LONGEST_RATE_SECONDS:
+        return Code.QUOTA_EXHAUSTED, wait
+    return code, wait
+
+
 def jitter(attempt: int) -> float:
     """Seconds before repeat number `attempt` (from 1): full jitter between 0.5 and 8."""
     return random.uniform(0.5, min(8.0, 2.0**attempt))  # noqa: S311 (nothing to guess)
@@ -140,6 +160,11 @@ def from_response(
             detail["request_id"] = response.headers[header][:200]
             break
     code = _code(status, words, message)
+    wait = retry_after(response.headers)
+    if wait is None and code in PASSING:
+        wait = resets.in_headers(response.headers)
+    if wait is None:
+        code, wait = until_reset(code, body[: resets.MAX_CHARS].decode("utf-8", "replace"))
     should = response.headers.get("x-should-retry", "").lower()
     retryable = (
         status in RETRYABLE_STATUSES
@@ -151,7 +176,7 @@ def from_response(
         code,
         _sentence(status, code, message, response),
         retryable=retryable,
-        retry_after=retry_after(response.headers),
+        retry_after=wait,
         detail=detail,
     )
 
@@ -165,11 +190,13 @@ def from_error_object(error: Any, *, secrets: Iterable[str] = ()) -> CallFailed:
         code = next((_code(int(w), words, message) for w in words if _is_status(w)), None)
     if code is None:
         code = _by_phrase(message) or Code.STREAM_BROKEN
+    code, wait = until_reset(code, _as_text(error))
     transient = {Code.PROVIDER_OVERLOADED, Code.RATE_LIMITED, Code.STREAM_BROKEN}
     return CallFailed(
         code,
         f"The provider ended the answer with an error: {message or ', '.join(words) or 'unknown'}",
         retryable=code in transient,
+        retry_after=wait,
         detail={"words": words},
     )
 
@@ -189,6 +216,8 @@ def from_transport(error: httpx.HTTPError, host: str) -> CallFailed:
 
 def error_words(parsed: Any) -> tuple[list[str], str]:
     """Type and code words of an error body, most precise first, and its message."""
+    if isinstance(parsed, list) and parsed:
+        parsed = parsed[0]  # Google's form
     if not isinstance(parsed, Mapping):
         return [], ""
     error = parsed.get("error", parsed)
@@ -206,6 +235,10 @@ def _parsed(body: bytes) -> Any:
         return orjson.loads(body.strip())
     except orjson.JSONDecodeError:
         return None
+
+
+def _as_text(error: Any) -> str:
+    return error if isinstance(error, str) else json.dumps(error, default=str)
 
 
 def _is_status(word: str) -> bool:

@@ -194,6 +194,7 @@ class GeminiReader(Reader):
                     classify(plain, status=status, default=Code.STREAM_BROKEN),
                     f"The provider failed {found[1]} times in a row"
                     + (f" (HTTP {status})." if status else "."),
+                    waits=plain,
                 )
         return super().error_line(text)
 
@@ -212,7 +213,7 @@ class GeminiReader(Reader):
         if re.search("turn", str(error.get("type") or ""), re.IGNORECASE):
             return Ending(Code.TURN_LIMIT, message)
         raw = f"{error.get('message')} {message}"
-        return Ending(classify(raw, default=Code.STREAM_BROKEN), message)
+        return Ending(classify(raw, default=Code.STREAM_BROKEN), message, waits=raw)
 
     def usages(self) -> list[Usage]:
         stats = self._result.get("stats") or {}

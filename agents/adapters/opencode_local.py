@@ -206,6 +206,7 @@ class OpenCodeReader(Reader):
             self.give_up = Ending(
                 classify(why, default=Code.PROVIDER_OVERLOADED),
                 f"The provider failed {self._failed_calls} times in a row: {why[:300]}",
+                waits=why,
             )
 
     def _step_start(self) -> list[Event]:
@@ -297,9 +298,8 @@ class OpenCodeReader(Reader):
         status = data.get("statusCode")
         default = Code.PROVIDER_OVERLOADED if data.get("isRetryable") else Code.EXIT_NONZERO
         code = classify(f"{name} {message}", status=status, default=default)
-        headers = data.get("responseHeaders") or {}
-        wait = str(headers.get("retry-after") or "")
-        return Ending(code, message, retry_after=float(wait) if wait.isdigit() else None)
+        told = f"{dumps(data.get('responseHeaders') or {})}\n{data.get('responseBody') or ''}"
+        return Ending(code, message, waits=told)
 
     def usages(self) -> list[Usage]:
         """Steps were booked as they ended; one that was cut short is estimated."""

@@ -4,7 +4,6 @@ Blocking; one transaction. Read next: `heartbeat.py`.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -145,8 +144,7 @@ def throttled(held: Throttled, *, acted: bool) -> Ending:
     attempt. What has acted is not begun again."""
     if acted or held.acted:
         return failure(held, acted=True)
-    spread = random.uniform(1.0, 1.0 + outcomes.JITTER)  # noqa: S311 - not a secret
-    later = clock.now() + timedelta(seconds=(held.retry_after or 0.0) * spread)
+    later = clock.now() + timedelta(seconds=outcomes.spread(held.retry_after or 0.0))
     return Ending(Status.CANCELLED, str(held.code), held.message, retry_at=later)
 
 

@@ -95,6 +95,10 @@ def main() -> None:
                 result=text,
                 api_error_status=status,
             )
+        case "limit":  # of a plan, lifted so many seconds from now
+            limit = {"status": "rejected", "resetsAt": int(time.time()) + int(argument)}
+            say(type="rate_limit_event", rate_limit_info={**limit, "rateLimitType": "five_hour"})
+            fail("You've hit your session limit", 429)
         case "linger":
             result()
             time.sleep(600)
