@@ -15,6 +15,7 @@ import random
 import time
 import uuid
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -36,6 +37,7 @@ BEAT_SECONDS = 15.0
 ROWS_A_RUN = 200
 MAX_BACKOFF_SECONDS = 10.0
 MAX_STREAMS = 2_000
+MAX_STREAMS_AN_AGENT = 100  # by one credential: an agent cannot take the places of people
 HINTS_REMEMBERED = 4_096
 
 _RUN = """
@@ -84,6 +86,7 @@ class Hub:
         self.runs: dict[uuid.UUID, RunFeed] = {}
         self.companies: dict[str, CompanyFeed] = {}
         self.streams = 0
+        self.of_agents: dict[str, int] = {}
         self.beat = 0
         self.listener_pid: int | None = None
         self.connected = asyncio.Event()
@@ -137,6 +140,25 @@ class Hub:
         }
 
     # --- viewers ---
+
+    @contextlib.contextmanager
+    def place(self, agent: str | None) -> Iterator[None]:
+        """A place among the streams; `agent` is an agent's token, None for people. Raises
+        Unavailable when there is none left."""
+        held = self.of_agents.get(agent, 0) if agent else 0
+        if self.streams >= MAX_STREAMS or held >= MAX_STREAMS_AN_AGENT:
+            raise Unavailable
+        self.streams += 1
+        if agent:
+            self.of_agents[agent] = held + 1
+        try:
+            yield
+        finally:
+            self.streams -= 1
+            if agent and self.of_agents[agent] > 1:
+                self.of_agents[agent] -= 1
+            elif agent:
+                del self.of_agents[agent]
 
     @contextlib.asynccontextmanager
     async def follow_run(self, run_id: uuid.UUID) -> Any:

@@ -45,14 +45,18 @@ Chunks = AsyncIterator[bytes]
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
     """Serve one stream until it ends, the viewer leaves or their right does."""
-    try:
-        hub = hubs.current()
-        if hub.streams >= hubs.MAX_STREAMS:
-            raise hubs.Unavailable
-        hub.streams += 1
-    except hubs.Unavailable:
-        await _refuse(send, Denied(503, "too_many_streams", "Too many streams; try again soon."))
-        return
+    with contextlib.ExitStack() as stack:
+        try:
+            hub = hubs.current()
+            stack.enter_context(hub.place(viewers.token_of_agent(scope)))
+        except hubs.Unavailable:
+            full = Denied(503, "too_many_streams", "Too many streams; try again soon.")
+            await _refuse(send, full)
+            return
+        await _serve(hub, scope, receive, send)
+
+
+async def _serve(hub: hubs.Hub, scope: Scope, receive: Receive, send: Send) -> None:
     try:
         chunks = await _route(hub, scope, receive, send)
         if chunks is not None:
@@ -61,8 +65,6 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await _refuse(send, denied)
     except hubs.Unavailable:
         await _refuse(send, Denied(503, "database_away", "The database does not answer."))
-    finally:
-        hub.streams -= 1
 
 
 async def _route(hub: hubs.Hub, scope: Scope, receive: Receive, send: Send) -> Chunks | None:

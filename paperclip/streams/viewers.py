@@ -13,21 +13,20 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
-from importlib import import_module
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.core.wsgi import get_wsgi_application
-from django.db import DatabaseError, close_old_connections, connections
-from django.http import HttpRequest
+from django.db import Error, close_old_connections, connections
+from django.http import HttpRequest, parse_cookie
 
 from agents import auth
 from agents.models import HeartbeatRun
-from companies import access, wire
+from companies import access, keys, wire
 from companies.errors import Refusal
+from companies.sessions import SessionStore
 from paperclip import bridge, callers
 
 R = TypeVar("R")
@@ -70,23 +69,35 @@ class Threads:
 class Proof:
     """What a request carries to show who asks."""
 
-    authorization: str | None
-    session_key: str | None
+    authorization: str | None = field(repr=False)
+    session_key: str | None = field(repr=False)
 
     @classmethod
     def of(cls, scope: bridge.Scope) -> Proof:
-        authorization, cookies = None, ""
+        authorization, cookies = None, []
         for name, value in scope["headers"]:
             if name == b"authorization":
                 authorization = value.decode("latin-1")
             elif name == b"cookie":
-                cookies += value.decode("latin-1") + ";"
-        try:
-            jar = SimpleCookie(cookies)
-        except CookieError:
-            jar = SimpleCookie()
-        morsel = jar.get(settings.SESSION_COOKIE_NAME)
-        return cls(authorization, morsel.value if morsel else None)
+                cookies.append(value.decode("latin-1"))
+        # As Django reads them: no cookie of another program on this host hides ours.
+        jar = parse_cookie("; ".join(cookies))
+        return cls(authorization, jar.get(settings.SESSION_COOKIE_NAME))
+
+
+def token_of_agent(scope: bridge.Scope) -> str | None:
+    """The token that an agent or a run claims to be; None for people. Proves nothing."""
+    token = callers.bearer(Proof.of(scope).authorization) or ""
+    return token if token.startswith((f"{keys.AGENT}_", f"{keys.RUN}_")) else None
+
+
+class _Shown(SessionStore):
+    """A session that is looked at only."""
+
+    key_salt = SessionStore().key_salt  # made from the name of a class
+
+    def cycle_key(self) -> None:
+        """Leaves that to a page: this answer cannot tell the browser of another key."""
 
 
 def identify(proof: Proof) -> access.Principal | None:
@@ -97,8 +108,7 @@ def identify(proof: Proof) -> access.Principal | None:
     if not proof.session_key:
         return None
     request = HttpRequest()
-    store = import_module(settings.SESSION_ENGINE).SessionStore
-    request.session = store(proof.session_key)
+    request.session = _Shown(proof.session_key)
     user = get_user(request)
     return access.for_user(user) if user.is_authenticated else None
 
@@ -121,7 +131,7 @@ def _checked(look: Callable[[access.Principal], R], proof: Proof) -> R:
         return look(principal)
     except Refusal as refusal:
         raise Denied(refusal.status, refusal.code, refusal.message) from None
-    except DatabaseError as error:
+    except Error as error:
         raise Denied(503, "database_away", "The database does not answer; try again.") from error
 
 

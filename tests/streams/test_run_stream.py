@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.conf import settings
+from django.db import InterfaceError, connection, connections
 
 from agents.models import AgentKey, HeartbeatRun, RunEvent
 from companies import live
@@ -209,6 +211,60 @@ def test_a_session_cookie_opens_a_stream(olga: User, acme: Company, adas_run: He
     asyncio.run(story())
 
 
+def test_cookies_of_other_programs_on_the_host_do_not_hide_the_session(
+    olga: User, acme: Company, adas_run: HeartbeatRun
+) -> None:
+    """Cookies know no ports, and what others write into theirs follows no standard."""
+    browser = Caller()
+    browser.force_login(olga)
+    own = f"{settings.SESSION_COOKIE_NAME}={browser.cookies[settings.SESSION_COOKIE_NAME].value}"
+    end(adas_run)
+
+    async def story() -> None:
+        async with running_hub():
+            for foreign in ('prefs={"tab": 1}', "path=/here", "a b=c", "version"):
+                viewer = await look(path(adas_run), cookie=f"{foreign}; {own}").until_end()
+                assert viewer.status == 200, foreign
+
+    asyncio.run(story())
+
+
+def test_a_stream_leaves_the_session_its_key_when_the_secret_key_is_new(
+    olga: User, acme: Company, adas_run: HeartbeatRun, settings: Any
+) -> None:
+    """The browser would not hear of another one, and be signed out."""
+    browser = Caller()
+    browser.force_login(olga)
+    cookie = "; ".join(f"{name}={m.value}" for name, m in browser.cookies.items())
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+    settings.SECRET_KEY = "another one"
+    end(adas_run)
+
+    async def story() -> None:
+        async with running_hub():
+            viewer = await look(path(adas_run), cookie=cookie).until_end()
+            assert viewer.status == 200
+
+    asyncio.run(story())
+    assert browser.get("/c/ACM/").status_code == 200
+
+
+def test_a_connection_that_is_lost_at_the_check_is_no_fault_of_the_viewers(
+    as_olga: Caller, adas_run: HeartbeatRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(token: str) -> None:
+        raise InterfaceError("the connection is closed")
+
+    monkeypatch.setattr("agents.auth.principal_for_token", lost)
+
+    async def story() -> None:
+        async with running_hub():
+            viewer = await look(path(adas_run), token=as_olga.token).until_end()
+            assert (viewer.status, viewer.headers[b"retry-after"]) == (503, b"2")
+
+    asyncio.run(story())
+
+
 def test_a_revoked_key_ends_the_stream(
     as_ada: Caller, adas_run: HeartbeatRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +294,32 @@ def test_beyond_the_limit_a_viewer_is_asked_to_come_back(
             second = await look(path(adas_run), token=as_olga.token).until_end()
             assert (second.status, second.headers[b"retry-after"]) == (503, b"2")
             await first.leave()
+
+    asyncio.run(story())
+
+
+def test_one_agent_cannot_take_all_places(
+    as_ada: Caller, as_olga: Caller, adas_run: HeartbeatRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "MAX_STREAMS_AN_AGENT", 2)
+
+    async def story() -> None:
+        async with running_hub() as heart:
+            first, second = (look(path(adas_run), token=as_ada.token) for _ in range(2))
+            await first.until(lambda v: v.status == 200)
+            await second.until(lambda v: v.status == 200)
+            spelled = {"authorization": f"bearer  {as_ada.token}"}
+            third = await look(path(adas_run), **spelled).until_end()
+            assert (third.status, third.headers[b"retry-after"]) == (503, b"2")
+            people = [look(path(adas_run), token=as_olga.token) for _ in range(3)]
+            for viewer in people:
+                await viewer.until(lambda v: v.status == 200)
+            await first.leave()
+            fourth = await look(path(adas_run), token=as_ada.token).until(lambda v: v.status != 0)
+            assert fourth.status == 200
+            for viewer in (second, fourth, *people):
+                await viewer.leave()
+            assert (heart.streams, heart.of_agents) == (0, {})
 
     asyncio.run(story())
 
