@@ -108,11 +108,12 @@ def claim(
     if found.seen == 0:
         # Behind the last one: the next look begins at the front.
         return Batch([], more=place != START, place=START)
-    taken = [
-        Claimed(*moved_row[:8], token=tokens[moved_row[10] - 1].token)
-        for moved_row in moved
-        if moved_row[8] == "running"
+    started = [
+        (*about, tokens[place - 1].token)
+        for *about, status, _, place in moved
+        if status == "running"
     ]
+    taken = [Claimed(*one) for one in started]
     onward = found.last if found.seen >= window else START
     unseen = found.seen >= window or place != START
     full = len(taken) >= limit

@@ -16,12 +16,11 @@ from typing import Any
 import orjson
 from django.conf import settings
 
-from agents import adapters, runs
+from agents import adapters
 from agents.adapters.base import Message, Task
 from agents.models import Agent, HeartbeatRun
 from agents.wakes import ORIGINAL_REASON
 from companies import rows
-from companies.models import Company, Goal, Project
 from issues import graph, inbox
 from issues.models import Comment, Issue
 
@@ -76,43 +75,56 @@ def write(*, run_id: uuid.UUID, epoch: int) -> Briefing:
 
     A configuration that cannot be read names no secrets; the adapter itself says what is wrong.
     """
-    run = runs.held(run_id=run_id, epoch=epoch)
-    if run is None:
-        raise Gone(f"run {run_id} has left epoch {epoch}")
-    return of(run)
+    return of(*read(run_id=run_id, epoch=epoch))
 
 
-# Whom a run works for, its issue's project and goal, and what there is to be read besides.
-_AROUND = f"""
-SELECT {rows.columns(Company, "company")}, {rows.columns(Project, "project")},
-       {rows.columns(Goal, "goal")},
-       EXISTS (SELECT 1 FROM issues_issue WHERE parent_id = %(issue_id)s),
-       EXISTS (SELECT 1 FROM issues_comment WHERE issue_id = %(issue_id)s),
-       EXISTS (SELECT 1 FROM agents_heartbeatrun
-               WHERE issue_id = %(issue_id)s AND agent_id = %(agent_id)s
-                 AND status = 'succeeded' AND session <> '{{}}')
-FROM companies_company company
-LEFT JOIN companies_project project ON project.id = %(project_id)s
-LEFT JOIN companies_goal goal ON goal.id = %(goal_id)s
-WHERE company.id = %(company_id)s
+@dataclass(frozen=True, slots=True)
+class Around:
+    """Whom a run works for, its issue's project and goal ('' for none), and whether there is
+    anything to be read besides."""
+
+    company: str
+    project: str
+    workspace: str
+    goal: str
+    has_children: bool
+    has_comments: bool
+    has_session: bool
+
+
+_READ = f"""
+SELECT {rows.columns(HeartbeatRun, "r")}, {rows.columns(Agent, "a")}, {rows.columns(Issue, "i")},
+       company.name, coalesce(project.name, ''), coalesce(project.workspace, ''),
+       coalesce(goal.title, ''),
+       EXISTS (SELECT 1 FROM issues_issue child WHERE child.parent_id = r.issue_id),
+       EXISTS (SELECT 1 FROM issues_comment c WHERE c.issue_id = r.issue_id),
+       EXISTS (SELECT 1 FROM agents_heartbeatrun last
+               WHERE last.issue_id = r.issue_id AND last.agent_id = r.agent_id
+                 AND last.status = 'succeeded' AND last.session <> '{{}}')
+FROM agents_heartbeatrun r
+JOIN agents_agent a ON a.id = r.agent_id
+JOIN companies_company company ON company.id = r.company_id
+LEFT JOIN issues_issue i ON i.id = r.issue_id
+LEFT JOIN companies_project project ON project.id = i.project_id
+LEFT JOIN companies_goal goal ON goal.id = i.goal_id
+WHERE r.id = %(run_id)s AND r.epoch = %(epoch)s
 """  # noqa: S608
 
 
-def of(run: HeartbeatRun) -> Briefing:
-    """The briefing of a run that was just read, with its agent and issue."""
+def read(*, run_id: uuid.UUID, epoch: int) -> tuple[HeartbeatRun, Around]:
+    """The run, with its agent and issue, and what lies around it. Raises Gone."""
+    values = {"run_id": run_id, "epoch": epoch}
+    found = rows.fetch(_READ, values, HeartbeatRun, Agent, Issue)
+    if not found:
+        raise Gone(f"run {run_id} has left epoch {epoch}")
+    run: HeartbeatRun
+    run, run.agent, run.issue, *around = found[0]
+    return run, Around(*around)
+
+
+def of(run: HeartbeatRun, around: Around) -> Briefing:
+    """The briefing of a run that was just read."""
     agent, issue = run.agent, run.issue
-    values = {
-        "company_id": run.company_id,
-        "agent_id": run.agent_id,
-        "issue_id": run.issue_id,
-        "project_id": issue.project_id if issue else None,
-        "goal_id": issue.goal_id if issue else None,
-    }
-    company, project, goal, has_children, has_comments, has_session = rows.fetch(
-        _AROUND, values, Company, Project, Goal
-    )[0]
-    if issue is not None:
-        issue.project, issue.goal = project, goal
     reason = str(run.payload.get(ORIGINAL_REASON) or run.reason)
     payload = _payload(run, issue, reason)
     return Briefing(
@@ -125,7 +137,7 @@ def of(run: HeartbeatRun) -> Briefing:
         project_id=issue.project_id if issue else None,
         goal_id=issue.goal_id if issue else None,
         billing_code=issue.billing_code if issue else "",
-        company_name=company.name,
+        company_name=around.company,
         agent_name=agent.name,
         agent_status=agent.status,
         reason=reason,
@@ -135,17 +147,17 @@ def of(run: HeartbeatRun) -> Briefing:
         instructions=agent.instructions,
         on_finish=agent.on_finish,
         is_assignee=issue is not None and issue.assignee_agent_id == agent.id,
-        task=_task(issue, agent, has_children=has_children) if issue else None,
-        thread=_thread(issue, agent) if issue and has_comments else (),
+        task=_task(issue, agent, around) if issue else None,
+        thread=_thread(issue, agent) if issue and around.has_comments else (),
         payload=payload,
-        env=_env(run, issue, reason, payload),
+        env=_env(run, around.workspace, reason, payload),
         secret_names=_secret_names(agent),
-        workspace=issue.project.workspace if issue and issue.project else "",
-        session=_session(run) if has_session else dict(run.session),
+        workspace=around.workspace,
+        session=_session(run) if around.has_session else dict(run.session),
     )
 
 
-def _task(issue: Issue, agent: Agent, *, has_children: bool) -> Task:
+def _task(issue: Issue, agent: Agent, around: Around) -> Task:
     return Task(
         id=str(issue.id),
         identifier=issue.identifier,
@@ -153,12 +165,14 @@ def _task(issue: Issue, agent: Agent, *, has_children: bool) -> Task:
         description=_cut(issue.description, DESCRIPTION_CHARS),
         status=issue.status,
         priority=issue.get_priority_display(),
-        project=issue.project.name if issue.project else "",
-        goal=issue.goal.title if issue.goal else "",
+        project=around.project,
+        goal=around.goal,
         ancestors=[f"{one.identifier} {one.title}" for one in ancestors(issue)],
         children=[
             f"{one.identifier} {one.status} {one.title}"
-            for one in (issue.children.order_by("number", "id")[:RELATIVES] if has_children else ())
+            for one in (
+                issue.children.order_by("number", "id")[:RELATIVES] if around.has_children else ()
+            )
         ],
         on_finish="done" if agent.on_finish == Agent.OnFinish.DONE else "in_review",
     )
@@ -279,7 +293,7 @@ def _author(comment: Comment) -> dict[str, Any]:
 
 
 def _env(
-    run: HeartbeatRun, issue: Issue | None, reason: str, payload: Mapping[str, Any]
+    run: HeartbeatRun, workspace: str, reason: str, payload: Mapping[str, Any]
 ) -> dict[str, str]:
     """The variables of docs/api.md, all but the key. Absent facts are absent variables."""
     env = {
@@ -290,13 +304,13 @@ def _env(
         "PAPERCLIP_WAKE_REASON": reason,
         "PAPERCLIP_WAKE_PAYLOAD_JSON": orjson.dumps(payload, default=str).decode(),
     }
-    if issue is not None:
-        env["PAPERCLIP_TASK_ID"] = str(issue.id)
-        env["PAPERCLIP_LINKED_ISSUE_IDS"] = str(issue.id)
+    if run.issue is not None:
+        env["PAPERCLIP_TASK_ID"] = str(run.issue.id)
+        env["PAPERCLIP_LINKED_ISSUE_IDS"] = str(run.issue.id)
     if run.comment_ids:
         env["PAPERCLIP_WAKE_COMMENT_ID"] = str(run.comment_ids[-1])
-    if issue is not None and issue.project is not None and issue.project.workspace:
-        env["PAPERCLIP_WORKSPACE_CWD"] = issue.project.workspace
+    if workspace:
+        env["PAPERCLIP_WORKSPACE_CWD"] = workspace
     for key, name in (
         ("approvalId", "PAPERCLIP_APPROVAL_ID"),
         ("approvalStatus", "PAPERCLIP_APPROVAL_STATUS"),

@@ -40,17 +40,24 @@ def announce(issue: Issue) -> None:
 def record(
     issue: Issue, *, actor: Actor, action: str, now: datetime, details: dict[str, Any] | None = None
 ) -> None:
-    """The activity row of a change of an issue."""
-    activity.record(
-        company_id=issue.company_id,
-        actor=actor,
-        action=action,
-        entity_type="issue",
-        entity_id=issue.id,
-        entity_name=f"{issue.identifier} {issue.title}",
-        details=details,
-        now=now,
-    )
+    """Write the activity row of a change of an issue."""
+    activity.record(**_about(issue), actor=actor, action=action, now=now, details=details)
+
+
+def entry(
+    issue: Issue, *, actor: Actor, action: str, now: datetime, details: dict[str, Any] | None = None
+) -> activity.Row:
+    """The same row, for a statement that writes it."""
+    return activity.entry(**_about(issue), actor=actor, action=action, now=now, details=details)
+
+
+def _about(issue: Issue) -> dict[str, Any]:
+    return {
+        "company_id": issue.company_id,
+        "entity_type": "issue",
+        "entity_id": issue.id,
+        "entity_name": f"{issue.identifier} {issue.title}",
+    }
 
 
 def wake_assignee(

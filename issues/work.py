@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.utils import timezone
 
-from agents import wakes
+from agents import runs, wakes
 from agents.models import Agent, HeartbeatRun
 from companies import activity, rows
 from companies.activity import Actor
 from companies.errors import Forbidden, Invalid, NotFound
-from issues import closing_words, consequences, graph, ownership, steps, transitions
+from issues import closing_words, consequences, graph, ownership, steps, taking, transitions
 from issues.models import Checkout, Comment, Issue
 
 S = Issue.Status
@@ -124,25 +124,31 @@ def _checkout(
 def begin(*, run: HeartbeatRun, now: datetime | None = None) -> Issue | None:
     """What the engine calls at the start of a run: check the run's issue out, where it is the
     agent's to work on. None when the run only answers (somebody else's issue, a closed or blocked
-    one) or has no issue. Raises Conflict when the issue is held by a live run."""
+    one) or has no issue. Raises Conflict when the issue is held by a live run, and runs.Stale when
+    the run has changed hands: a checkout under a former epoch would be nobody's to end."""
     issue = run.issue
     if issue is None or issue.assignee_agent_id != run.agent_id:
         return None
     if issue.status in (*Issue.CLOSED, S.BACKLOG):
         return None
+    now = now or timezone.now()
+    if taking.at_once(run, now):
+        return issue
     try:
-        return _checkout(
+        row = _checkout(
             issue_id=issue.id,
             agent=run.agent,
             run=run,
             expected_statuses=(*EXPECTED, S.IN_PROGRESS),
             actor=None,
-            now=now or timezone.now(),
+            now=now,
         )
     except transitions.Unprocessable as refusal:
         if refusal.code == "open_blockers":
             return None
         raise
+    runs.hold(run_id=run.pk, epoch=run.epoch)
+    return row
 
 
 @transaction.atomic

@@ -47,11 +47,11 @@ def open_run(claimed: runs.Claimed) -> Opening:
     """
     now = clock.now()
     with transaction.atomic():
-        run = held(claimed)
+        run, around = briefing.read(run_id=claimed.run_id, epoch=claimed.epoch)
         _meter(run)
         _note_fallback(run)
         run.issue = work.begin(run=run, now=now) or run.issue
-        facts = briefing.of(run)
+        facts = briefing.of(run, around)
         # Last, since it may lock the totals that the whole company waits for.
         budgets.check_call(agent=run.agent, run_id=run.pk, now=now)
     return Opening(

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import threading
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import psycopg
 import pytest
-from django.db import connections, transaction
 from django.utils import timezone
 
 from agents import runs, workers
@@ -28,7 +24,7 @@ from paperclip.engine.closing import Ending, close_run
 from tests import factories
 from tests.billing.receipts import usage
 from tests.engine.puppet import Puppet, register
-from tests.house.instance import database_address
+from tests.races.threads import one_inside_the_other
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 
@@ -82,57 +78,6 @@ def scene(acme, monkeypatch: pytest.MonkeyPatch) -> Scene:
     waiting = factories.run(agent, factories.issue(acme, assignee=agent))
     living = workers.register(instance="here", slot=0, pid=1, capacity=10)
     return Scene(agent, run, waiting, living)
-
-
-def blocked() -> bool:
-    with psycopg.connect(database_address(), autocommit=True) as own:
-        row = own.execute(
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        ).fetchone()
-        return bool(row and row[0])
-
-
-def one_inside_the_other(first: Callable[[], Any], second: Callable[[], Any]) -> list[Any]:
-    """`first` is done but not committed when `second` begins; it commits when `second` has ended
-    or waits for it. Their answers; an exception is an answer."""
-    answers: list[Any] = [None, None]
-    done, go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        try:
-            with transaction.atomic():
-                answers[0] = first()
-                done.set()
-                go.wait(30)
-        except Exception as error:
-            answers[0] = error
-        finally:
-            done.set()
-            connections.close_all()
-
-    def arrive() -> None:
-        try:
-            answers[1] = second()
-        except Exception as error:
-            answers[1] = error
-        finally:
-            connections.close_all()
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    assert done.wait(30)
-    arriver = threading.Thread(target=arrive)
-    arriver.start()
-    deadline = time.monotonic() + 20
-    while arriver.is_alive() and not blocked() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    go.set()
-    holder.join(30)
-    arriver.join(30)
-    assert not holder.is_alive()
-    assert not arriver.is_alive()
-    return answers
 
 
 @pytest.mark.fault("T28", "each pair of claim, rescue, finish, cancel and settle, one in the other")

@@ -193,7 +193,7 @@ def test_the_inbox_begins_with_what_can_be_done(
     factories.running(ada, running)
     for status in ("done", "backlog"):
         factories.issue(acme, status=status, assignee=ada)
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(1):
         rows = inbox.for_agent(ada)
     expected = [running, high, low, waiting]
     assert [row["identifier"] for row in rows] == [issue.identifier for issue in expected]
