@@ -18,6 +18,7 @@ from django.core.exceptions import ValidationError as FieldError
 from django.db.models import Field as ModelField
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.encoding import escape_uri_path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
@@ -310,7 +311,7 @@ def link_next(request: HttpRequest, response: HttpResponse, last: Any, keys: Seq
     """Say where the page after the row `last` is."""
     query, cursor = request.GET.copy(), _cursor(last, keys)
     query["cursor"] = cursor
-    response["Link"] = f'<{request.path}?{query.urlencode()}>; rel="next"'
+    response["Link"] = f'<{escape_uri_path(request.path)}?{query.urlencode()}>; rel="next"'
     response["X-Next-Cursor"] = cursor
 
 

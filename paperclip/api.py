@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.db import DataError, Error, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from django.urls import URLPattern, URLResolver, path, re_path
@@ -184,6 +184,10 @@ def on_too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
     return wire.refusal(413, "body_too_large", "The body is larger than 10 MB.")
 
 
+def on_suspicious(request: HttpRequest, error: SuspiciousOperation) -> HttpResponse:
+    return wire.refusal(400, "invalid", "The address has too many parameters.")
+
+
 def on_cut_body(request: HttpRequest, error: UnreadablePostError) -> HttpResponse:
     return wire.refusal(400, "invalid", "The body could not be read.")
 
@@ -203,6 +207,7 @@ for kind, handler in (
     (InterfaceError, on_database_away),
     (DataError, on_unholdable),
     (RequestDataTooBig, on_too_big),
+    (SuspiciousOperation, on_suspicious),
     (UnreadablePostError, on_cut_body),
     (Exception, on_fault),
 ):

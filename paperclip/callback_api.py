@@ -21,7 +21,7 @@ from agents.adapters import base, failures, results
 from agents.models import HeartbeatRun
 from billing import ledger
 from companies import wire
-from companies.errors import Conflict, Forbidden, Invalid, NotFound
+from companies.errors import Conflict, Forbidden, Invalid, NotFound, Refusal
 from issues import briefing
 from paperclip import callers
 from paperclip.engine import closing, opening
@@ -60,6 +60,8 @@ def report_result(
     run = _own(request, run_id)
     if run.lease_expires_at is None:
         raise Conflict("run_not_external", "This run does not wait for a call back.")
+    if len(request.body) > results.MAX_RESULT_BYTES:
+        raise Refusal("body_too_large", "A result is not larger than 1 MB.", status=413)
     try:
         outcome = results.read(body, provider=run.adapter_type)
     except base.AdapterError as error:

@@ -75,6 +75,18 @@ def test_a_run_elsewhere_can_say_that_it_failed(as_run: Caller, elsewhere: Heart
     assert HeartbeatRun.objects.count() == 1  # half of the work may be done: nobody repeats it
 
 
+def test_a_result_is_no_larger_than_one_that_is_answered_at_once(
+    as_run: Caller, elsewhere: HeartbeatRun
+) -> None:
+    body = {"summary": "Forged.", "result": {"log": "x" * 1024**2}}
+
+    refused = as_run.send("POST", f"/api/heartbeat-runs/{elsewhere.id}/result", body)
+
+    assert (refused.status_code, refused.json()["code"]) == (413, "body_too_large")
+    elsewhere.refresh_from_db()
+    assert elsewhere.status == "running"
+
+
 def test_what_it_says_is_shown_without_the_secrets_that_it_was_given(
     as_run: Caller, elsewhere: HeartbeatRun, acme: Company, ada: Agent
 ) -> None:

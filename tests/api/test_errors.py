@@ -91,6 +91,30 @@ def test_a_bad_query_is_400(query: str, as_olga: Caller, acme: Company) -> None:
     assert refused.status_code == 400, refused.content
 
 
+def test_a_query_of_a_thousand_words_is_400(as_olga: Caller, acme: Company) -> None:
+    query = "&".join(f"word{n}=1" for n in range(1_001))
+
+    refused = as_olga.send("GET", f"/api/companies?{query}")
+
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid")
+
+
+def test_the_next_page_of_a_strangely_spelled_address_is_an_address(
+    as_olga: Caller, acme: Company
+) -> None:
+    """Python reads an id whose leading zero has become a line break at its end."""
+    for title in ("One", "Two"):
+        as_olga.send("POST", f"/api/companies/{acme.id}/goals", {"title": title})
+    spelled = f"{acme.id.hex.removeprefix('0')}%0A"
+
+    answer = as_olga.send("GET", f"/api/companies/{spelled}/goals?limit=1")
+
+    assert answer.status_code == 200, answer.content
+    following = answer["Link"].removeprefix("<").partition(">")[0]
+    assert following.startswith(f"/api/companies/{spelled}/goals?")
+    assert len(as_olga.send("GET", following).json()) == 1
+
+
 @pytest.mark.parametrize(
     "header",
     ["Bearer", "Bearer ", "Bearer x", "Basic eDp5", "Bearer pcb_x", "Bearer pcr_" + "a" * 61,
