@@ -18,6 +18,12 @@ import structlog
 WINDOW_SECONDS = 1.0
 MOST_REMEMBERED = 1_000
 _IDS = ("run_id", "company_id", "agent_id", "issue_id")
+# What ends a line, or moves a terminal's cursor, shown as it is written in a program.
+_SHOWN = {
+    code: chr(code).encode("unicode_escape").decode()
+    for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+    if chr(code) != "\t"
+}
 
 Clock = Callable[[], float]
 EventDict = MutableMapping[str, Any]
@@ -132,7 +138,7 @@ def _add_context(_: Any, __: str, event: EventDict) -> EventDict:
 
 def _as_text(_: Any, __: str, event: EventDict) -> str:
     """One line: level, logger, message, then what is known besides."""
-    text = str(event["event"])
+    text = str(event["event"]).translate(_SHOWN)
     ids = " ".join(
         f"{name.removesuffix('_id')}={event[name]}"
         for name in _IDS

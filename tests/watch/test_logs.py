@@ -132,6 +132,17 @@ def test_json_stays_one_line_whatever_is_in_it():
     assert said["issue_id"] == "7"
 
 
+def test_text_stays_one_line_whatever_others_put_into_it():
+    """Addresses, names and answers come from outside: none of them writes a line of ours."""
+    log = Log()
+    log.logger.error("%s failed", "/api/x\r\nERROR engine: all is lost\u2028\x1b[2J\x85")
+    assert log.out.getvalue() == (
+        "ERROR engine: /api/x\\r\\nERROR engine: all is lost\\u2028\\x1b[2J\\x85 failed\n"
+    )
+    log.logger.error("Zoë\tpaid 3 €")
+    assert log.lines[-1] == "ERROR engine: Zoë\tpaid 3 €"
+
+
 def test_text_names_the_run_unless_the_message_does():
     log = Log()
     logs.about(run_id="r1", agent_id="a1")
