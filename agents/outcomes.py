@@ -14,6 +14,7 @@ from agents.adapters.base import Code
 
 RETRY_SECONDS = (120, 600, 1_800, 7_200)
 MAX_RETRIES = len(RETRY_SECONDS)
+MAX_BROKEN_RETRIES = 2  # with the one of the call itself, `adapters/line.py`: three
 MAX_LOST_ATTEMPTS = 3
 LONGEST_WAIT_SECONDS = 24 * 3600
 LONGEST_QUOTA_SECONDS = 7 * 24 * 3600
@@ -29,11 +30,20 @@ class Outcome:
     title: str
     meaning: str
     remedy: str
+    retries: int = MAX_RETRIES  # of a run, where a failure is repeated at all
     transient: bool = False  # another attempt may go better without anybody doing anything
 
 
-def _row(code: str, title: str, meaning: str, remedy: str, *, transient: bool = False) -> Outcome:
-    return Outcome(str(code), title, meaning, remedy, transient)
+def _row(
+    code: str,
+    title: str,
+    meaning: str,
+    remedy: str,
+    *,
+    transient: bool = False,
+    retries: int = MAX_RETRIES,
+) -> Outcome:
+    return Outcome(str(code), title, meaning, remedy, retries, transient)
 
 
 TABLE: dict[str, Outcome] = {
@@ -112,9 +122,12 @@ TABLE: dict[str, Outcome] = {
         _row(
             Code.STREAM_BROKEN,
             "Answer broke off",
-            "The connection was lost in the middle of the answer.",
-            "Nothing: the run is repeated later, unless the agent had already acted.",
+            "The connection was lost in the middle of the answer, or the answer was empty or"
+            " damaged: the fault of the other side.",
+            "Nothing: the run is repeated later, unless the agent may already have acted; then look"
+            " at what it did, and run it again.",
             transient=True,
+            retries=MAX_BROKEN_RETRIES,
         ),
         _row(
             Code.TRUNCATED_OUTPUT,
@@ -298,7 +311,7 @@ def retry_in(
     """
     row = of(code)
     at_reset = code == Code.QUOTA_EXHAUSTED and retry_after is not None
-    if not (row.transient or at_reset) or attempt > MAX_RETRIES:
+    if not (row.transient or at_reset) or attempt > row.retries:
         return None
     if retry_after is None:
         return RETRY_SECONDS[attempt - 1] * (1 + (rng or random).uniform(0, JITTER))

@@ -18,6 +18,8 @@ What it answers is written in the newest prompt that has a directive, as
     crlf=1 cr=1 bom=1 comments=1 multiline=1 splitutf8=1 ls=1      the framing's odd forms
     noval=1          no usage    usage=every|finish                on every chunk, with the reason
     nodone=1         no [DONE]   whole=1                           answer without streaming
+    cut=empty|half|reset  of such an answer: nothing, its first half, or a reset after that;
+                     with times=N only the first N times
     hold=1           keep the connection open after the end
 
 One process, no HTTP library: enough for 500 streams at 20 tokens a second beside the tested code.
@@ -392,15 +394,21 @@ class Connection(asyncio.Protocol):
             return
         if d.get("whole"):
             make = anthropic_whole if anthropic else openai_whole
-            self._json(200, make(d, request.body))
+            whole = make(d, request.body)
+            if not ("cut" in d and self._cuts(d, json.dumps(whole).encode())):
+                self._json(200, whole)
             return
         script = (anthropic_script if anthropic else openai_script)(d, request.body)
         self._stream(script, d)
 
-    def _fails(self, d: Directives, *, anthropic: bool) -> bool:
+    def _counts(self, d: Directives) -> bool:
+        """Does it go wrong this time, too?"""
         key = json.dumps(d, sort_keys=True)
         self.state.tries[key] += 1
-        if self.state.tries[key] > int(d.get("times", 10**9)):
+        return self.state.tries[key] <= int(d.get("times", 10**9))
+
+    def _fails(self, d: Directives, *, anthropic: bool) -> bool:
+        if not self._counts(d):
             return False
         status = int(d["status"])
         headers = {"retry-after": d["retry_after"]} if "retry_after" in d else {}
@@ -410,6 +418,20 @@ class Connection(asyncio.Protocol):
             self._send(status, d["body"].encode(), "text/html", headers)
         else:
             self._json(status, error_body(d, status, anthropic=anthropic), headers)
+        return True
+
+    def _cuts(self, d: Directives, whole: bytes) -> bool:
+        if not self._counts(d):
+            return False
+        half = whole[: len(whole) // 2]
+        if d["cut"] == "reset":
+            head = (
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+            )
+            self.transport.write(head % len(whole) + half)
+            self._reset()
+        else:
+            self._send(200, half if d["cut"] == "half" else b"", "application/json", {})
         return True
 
     def _json(self, status: int, content: Any, headers: dict[str, str] | None = None) -> None:

@@ -52,7 +52,8 @@ class AdapterError(Exception):
     """A run ends without success, with a reason that people can act on.
 
     `retry_after` is in seconds, as the provider asked. `acted` is true when something outside
-    may already have changed, so that nothing may be repeated blindly.
+    may already have changed, so that nothing may be repeated blindly; `unknown` when nobody can
+    tell whether the work was done, so that a person decides.
     """
 
     def __init__(
@@ -62,13 +63,15 @@ class AdapterError(Exception):
         *,
         retry_after: float | None = None,
         acted: bool = False,
+        unknown: bool = False,
         detail: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.retry_after = retry_after
-        self.acted = acted
+        self.acted = acted or unknown
+        self.unknown = unknown
         self.detail = dict(detail or {})
 
 

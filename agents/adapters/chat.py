@@ -373,20 +373,28 @@ class ChatAdapter:
 
     def _legs(self, config: ChatConfig, brief: Brief) -> list[Leg]:
         if config.connection_id is None:
-            return [Leg(self.wire, self._open(config, brief.secrets), config)]
+            line = self._open(config, brief.secrets, attempt=brief.attempt)
+            return [Leg(self.wire, line, config)]
         if not brief.routes:
             raise AdapterError(
                 Code.CONFIG_INVALID, "The connection of this agent is switched off or gone."
             )
-        return [self._leg(config, route, brief.secrets) for route in brief.routes]
+        return [self._leg(config, route, brief) for route in brief.routes]
 
-    def _leg(self, config: ChatConfig, route: Route, secrets: Mapping[str, str]) -> Leg:
+    def _leg(self, config: ChatConfig, route: Route, brief: Brief) -> Leg:
         changes: dict[str, Any] = {"model": route.model}
         if route.position > 0:
             changes["headers"] = {}  # meant for the first provider, and perhaps a secret of it
         config = config.model_copy(update=changes)
         wire = self._wires[route.kind]
-        line = self._open(config, secrets, wire=wire, base_url=route.base_url, key=route.key)
+        line = self._open(
+            config,
+            brief.secrets,
+            wire=wire,
+            base_url=route.base_url,
+            key=route.key,
+            attempt=brief.attempt,
+        )
         return Leg(wire, line, config, route)
 
     def _open(
@@ -397,6 +405,7 @@ class ChatAdapter:
         wire: Wire | None = None,
         base_url: str = "",
         key: str | None = None,
+        attempt: int = 1,
     ) -> Line:
         wire = wire or self.wire
         base_url = base_url or config.base_url or wire.default_url
@@ -417,6 +426,7 @@ class ChatAdapter:
             idle_seconds=config.idle_timeout_sec,
             total_seconds=config.timeout_sec,
             hidden=[s for s in (key, *secrets.values()) if s],
+            attempt=attempt,
         )
 
 

@@ -19,7 +19,7 @@ import httpx
 import orjson
 from pydantic import Field, ValidationError
 
-from agents.adapters import failures, fields, outbound, results
+from agents.adapters import failures, fields, lenient, outbound, results
 from agents.adapters.base import (
     AdapterError,
     AnyConfig,
@@ -38,6 +38,7 @@ MAX_REPEATS = 2
 # A line of a program's log may say "error" and mean little; a service's whole answer means it.
 ERROR = frozenset({"error"})
 PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]+)\s*\}\}")
+WITHOUT_ANSWER = frozenset({202, 204, 205})
 # Refused before it did anything, by the word of the status itself.
 UNSENT_STATUSES = frozenset({429, 502, 503, 504})
 
@@ -149,17 +150,23 @@ class Http:
                     raise AdapterError(
                         Code.OUTPUT_LIMIT, "The answer is larger than 1 MB.", acted=True
                     )
-                if response.status_code < 300:
+                lost = _lost(response, content)
+                if response.status_code < 300 and not lost:
                     return response, content
-                failure = failures.from_response(
-                    response, content, secrets=[*brief.secrets.values(), brief.api_key]
-                )
-                again = config.idempotent and response.status_code in UNSENT_STATUSES
-                failure = _in_words(failure, response.status_code, host)
+                if lost:
+                    failure = _undecided(failures.CallFailed(Code.STREAM_BROKEN, lost), config)
+                    again = config.idempotent
+                else:
+                    failure = failures.from_response(
+                        response, content, secrets=[*brief.secrets.values(), brief.api_key]
+                    )
+                    again = config.idempotent and response.status_code in UNSENT_STATUSES
+                    failure = _in_words(failure, response.status_code, host)
             except httpx.HTTPError as error:
                 failure = failures.from_transport(error, host)
                 unsent = failure.code is Code.CONNECT_FAILED
-                failure.acted = not unsent
+                if not unsent:
+                    failure = _undecided(failure, config)
                 again = unsent or config.idempotent
             finally:
                 if response is not None:
@@ -263,8 +270,7 @@ def _read(
         outcome = results.read(raw, provider=host)
         used: list[Event] = [outcome.usage] if outcome.usage else []
         return [*used, outcome.failure or outcome.done]
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "text/plain":
+    if _kind(response) == "text/plain":
         return [Done(summary=content.decode("utf-8", "replace").strip())]
     raise AdapterError(
         Code.BAD_RESULT,
@@ -273,6 +279,40 @@ def _read(
         acted=True,
         detail={"body": failures.redact(content[: failures.BODY_SHOWN].decode("utf-8", "replace"))},
     )
+
+
+def _lost(response: httpx.Response, content: bytes) -> str:
+    """Why a good status came without its answer: nothing, or the beginning of a JSON text. ""
+    when it came with one."""
+    status, host = response.status_code, response.request.url.host
+    if not 200 <= status < 300 or status in WITHOUT_ANSWER:
+        return ""
+    if not content.strip():
+        return f"{host} answered with HTTP {status}, but with nothing in it."
+    kind = _kind(response)
+    is_json = kind == "application/json" or kind.endswith("+json") or content.lstrip()[:1] == b"{"
+    if kind == "text/plain" or not is_json:
+        return ""
+    try:
+        lenient.loads(content.strip())
+    except ValueError:
+        return f"{host} answered with HTTP {status}, but its JSON is broken off or damaged."
+    return ""
+
+
+def _undecided(failure: failures.CallFailed, config: HttpConfig) -> failures.CallFailed:
+    """The work was posted and no answer tells what became of it. What may be repeated has failed
+    in the end; anything else is for a person to decide."""
+    failure.acted = True
+    failure.unknown = not config.idempotent
+    if failure.unknown:
+        failure.message += " Whether it did the work is not known."
+        failure.args = (failure.message,)
+    return failure
+
+
+def _kind(response: httpx.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _in_words(failure: failures.CallFailed, status: int, host: str) -> failures.CallFailed:

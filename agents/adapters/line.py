@@ -25,6 +25,9 @@ from agents.adapters.wire import Answer, Decoder, Quirk
 T = TypeVar("T")
 
 MAX_REPEATS = 2
+# Of an answer that broke off, which the provider may have billed: once, and never in a run that
+# itself repeats one. With the two repeats of the run (`agents/outcomes.py`) that makes three.
+MAX_BROKEN_REPEATS = 1
 MAX_QUIRK_FIXES = 3
 MAX_ERROR_BYTES = 64 * 1024
 MAX_WHOLE_ANSWER_BYTES = 16 * 1024**2
@@ -63,6 +66,7 @@ class Lines:
         idle_seconds: float,
         total_seconds: float,
         hidden: Sequence[str] = (),
+        attempt: int = 1,
     ) -> Line:
         base = base_url.rstrip("/")
         if len(self._quirks) > MAX_REMEMBERED:
@@ -77,6 +81,7 @@ class Lines:
             idle_seconds=idle_seconds,
             deadline=asyncio.get_running_loop().time() + total_seconds,
             hidden=hidden,
+            broken_repeats=MAX_BROKEN_REPEATS if attempt == 1 else 0,
             remembered=self._quirks.setdefault((base, model), set()),
         )
 
@@ -94,6 +99,7 @@ class Line:
     idle_seconds: float
     deadline: float  # of the event loop's clock
     hidden: Sequence[str] = ()
+    broken_repeats: int = MAX_BROKEN_REPEATS
     remembered: set[Quirk] = field(default_factory=set)
 
     @property
@@ -154,7 +160,8 @@ class Line:
 
     def _wait(self, error: failures.CallFailed, repeats: int) -> float | None:
         """Seconds until the next try, None when there is none."""
-        if not error.retryable or repeats >= MAX_REPEATS:
+        broken = error.code is Code.STREAM_BROKEN
+        if not error.retryable or repeats >= (self.broken_repeats if broken else MAX_REPEATS):
             return None
         wait = jitter(repeats + 1)
         if error.retry_after is not None:

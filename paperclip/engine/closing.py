@@ -150,8 +150,9 @@ def throttled(held: Throttled, *, acted: bool) -> Ending:
 
 def failure(error: AdapterError, *, acted: bool = False) -> Ending:
     timed_out = error.code in (Code.TIMED_OUT, Code.IDLE)
+    status = Status.TIMED_OUT if timed_out else Status.FAILED
     return Ending(
-        Status.TIMED_OUT if timed_out else Status.FAILED,
+        Status.UNKNOWN if error.unknown else status,
         str(error.code),
         error.message,
         retry_after=error.retry_after,

@@ -6,7 +6,9 @@ import hashlib
 import hmac
 import json
 import socket
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -18,13 +20,14 @@ from agents.adapters.base import Brief, Code, Done
 from tests.adapters.conftest import Played, make_brief, play
 
 HTTP = adapters.get("http")
+RESET = 201  # this status is answered by half of the body and a reset
 
 
 class Service:
     """A receiver that answers from a list, the last answer for ever."""
 
     def __init__(self) -> None:
-        self.answers: list[tuple[int, dict[str, str], bytes]] = [(200, {}, b"")]
+        self.answers: list[tuple[int, dict[str, str], bytes]] = [(204, {}, b"")]
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
         self.url = ""
 
@@ -54,7 +57,14 @@ def service() -> Iterator[Service]:
                 self.send_header(name, value)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
-            if self.command != "HEAD":
+            if status == RESET:
+                self.wfile.write(body[:8])
+                self.wfile.flush()
+                time.sleep(0.05)  # let it arrive: a reset throws away what is unread
+                linger = struct.pack("ii", 1, 0)
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                self.connection.close()
+            elif self.command != "HEAD":
                 self.wfile.write(body)
 
         do_POST = do_PUT = do_HEAD = answer
@@ -193,6 +203,56 @@ def test_a_refusal_is_not_repeated(status: int, code: Code, service: Service) ->
     assert played.error is not None
     assert played.error.code is code
     assert len(service.requests) == 1
+
+
+LOST = pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b""),
+        (200, b" \n"),
+        (200, b'{"summary": "Coun'),
+        (200, b'[{"summary"'),
+        (RESET, b'{"summary": "Counted."}'),
+    ],
+)
+
+
+@LOST
+def test_an_answer_that_is_lost_leaves_the_outcome_unknown(
+    status: int, body: bytes, service: Service
+) -> None:
+    service.will(status, body)
+    played = run(service)
+    error = played.error
+    assert error is not None
+    assert (error.code, error.acted, error.unknown) == (Code.STREAM_BROKEN, True, True)
+    assert error.message.endswith("Whether it did the work is not known.")
+    assert len(service.requests) == 1
+
+
+@LOST
+def test_a_lost_answer_of_what_may_be_repeated_is_asked_for_again_and_then_given_up(
+    status: int, body: bytes, service: Service
+) -> None:
+    service.will(status, body)
+    played = run(service, idempotent=True)
+    error = played.error
+    assert error is not None
+    assert (error.code, error.acted, error.unknown) == (Code.STREAM_BROKEN, True, False)
+    assert len(service.requests) == 3
+    assert {headers["idempotency-key"] for _, _, headers, _ in service.requests} == {"run-1:2"}
+
+
+def test_the_answer_may_come_at_the_third_time(service: Service) -> None:
+    service.will(200)
+    service.will(RESET, {"summary": "lost"})
+    service.will(200, {"summary": "Counted."})
+    assert run(service, idempotent=True).done == Done(summary="Counted.")
+
+
+def test_a_text_that_looks_like_broken_json_is_a_text(service: Service) -> None:
+    service.will(200, b"{counted}", content_type="text/plain")
+    assert run(service).done == Done(summary="{counted}")
 
 
 def test_what_may_be_repeated_is_repeated_with_the_same_key(service: Service) -> None:
