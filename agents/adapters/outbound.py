@@ -54,6 +54,7 @@ REFUSED_NETWORKS: tuple[Network, ...] = tuple(
         "ff00::/8",
     )
 )
+GLOBAL_IPV6 = ipaddress.ip_network("2000::/3")  # nothing else is anybody's public address
 LOOPBACK: tuple[Network, ...] = (
     ipaddress.ip_network("127.0.0.0/8"),
     ipaddress.ip_network("::1/128"),
@@ -123,6 +124,8 @@ def _unmapped(address: Address) -> Address:
 
 
 def _public(address: Address) -> bool:
+    if address.version == 6 and address not in GLOBAL_IPV6:
+        return False
     if any(address in net for net in REFUSED_NETWORKS if net.version == address.version):
         return False
     return address.is_global
@@ -224,7 +227,8 @@ class PinnedTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, *, resolver: Resolver | None = None, verify: ssl.SSLContext) -> None:
         self._resolver = resolver
-        self.active = 0  # answers being read: a client in use is not closed
+        self.active = 0  # calls on their way: a client in use is not closed
+        self._retired = False
         self._inner = httpx.AsyncHTTPTransport(
             verify=verify,
             http2=False,
@@ -235,9 +239,9 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        addresses = await self._judged(request.url)
         self.active += 1
         try:
+            addresses = await self._judged(request.url)
             for address in addresses[:-1]:
                 try:
                     response = await self._send(request, address)
@@ -247,12 +251,31 @@ class PinnedTransport(httpx.AsyncBaseTransport):
             else:
                 response = await self._send(request, addresses[-1])
         except BaseException:
-            self.active -= 1
+            await self.done()
             raise
         stream = response.stream
         assert isinstance(stream, httpx.AsyncByteStream)
         response.stream = _Counted(stream, self)
+        packed = response.headers.get("content-encoding", "").strip().lower()
+        if packed not in ("", "identity") and request.method != "HEAD":
+            # Not asked for, and a few bytes of it may hold more than all memory.
+            await response.stream.aclose()
+            raise AdapterError(
+                Code.BAD_RESULT, f"{request.url.host} answers packed: {packed[:60]}.", acted=True
+            )
         return response
+
+    async def done(self) -> None:
+        """One call less is on its way."""
+        self.active -= 1
+        if self._retired and not self.active:
+            await self._inner.aclose()
+
+    async def retire(self) -> None:
+        """Keep no connection any more. Who still holds the client may go on with it."""
+        self._retired = True
+        if not self.active:
+            await self._inner.aclose()
 
     async def _judged(self, url: httpx.URL) -> list[Address]:
         problem = malformed(str(url))
@@ -264,7 +287,9 @@ class PinnedTransport(httpx.AsyncBaseTransport):
             addresses = [literal]
         else:
             try:
-                addresses = await (self._resolver or resolve)(host, port)
+                # As it is sent: Python's own encoding of names may make another domain of it.
+                name = url.raw_host.decode("ascii").rstrip(".")
+                addresses = await (self._resolver or resolve)(name, port)
             except (OSError, UnicodeError) as error:
                 raise httpx.ConnectError(f"{host} cannot be found") from error
         if not addresses:
@@ -281,7 +306,10 @@ class PinnedTransport(httpx.AsyncBaseTransport):
             request.url.copy_with(host=str(address)),
             headers=request.headers,  # carries the Host that was asked for
             stream=request.stream,
-            extensions={**request.extensions, "sni_hostname": request.url.host},
+            extensions={
+                **request.extensions,
+                "sni_hostname": request.url.raw_host.decode("ascii"),
+            },
         )
         return await self._inner.handle_async_request(pinned)
 
@@ -314,9 +342,9 @@ class _Counted(httpx.AsyncByteStream):
         try:
             await self._inner.aclose()
         finally:
-            if self._transport is not None:
-                self._transport.active -= 1
-                self._transport = None
+            transport, self._transport = self._transport, None
+            if transport is not None:
+                await transport.done()
 
 
 @functools.lru_cache(maxsize=1)
@@ -361,7 +389,7 @@ class Clients:
     def _make_room(self, clients: dict[str, tuple[httpx.AsyncClient, PinnedTransport]]) -> None:
         idle = [name for name, (_, transport) in clients.items() if not transport.active]
         for name in idle[: max(0, len(clients) - MAX_CLIENTS + 1)]:
-            task = asyncio.get_running_loop().create_task(clients.pop(name)[0].aclose())
+            task = asyncio.get_running_loop().create_task(clients.pop(name)[1].retire())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 

@@ -1,12 +1,14 @@
 """The way out refuses every spelling of an inner address and connects where it looked."""
 
 import asyncio
+import gzip
 import ipaddress
 
 import httpx
 import pytest
 
 from agents.adapters import outbound
+from agents.adapters.base import AdapterError, Code
 from agents.adapters.outbound import Address, AddressRefused, Policy
 from tests.mock_llm import Served
 
@@ -31,6 +33,8 @@ REFUSED = [
     "http://[::ffff:127.0.0.1]/",
     "http://[::ffff:10.0.0.1]/",
     "http://[::127.0.0.1]/",
+    "http://[::ffff:0:127.0.0.1]/",
+    "http://[::1:7f00:1]/",
     "http://[64:ff9b::7f00:1]/",
     "http://[64:ff9b:1::1]/",
     "http://[2002:7f00:1::]/",
@@ -40,6 +44,8 @@ REFUSED = [
     "http://[fd00:ec2::254]/",
     "http://[fec0::1]/",
     "http://[ff02::1]/",
+    "http://[5f00::1]/",
+    "http://[8000::1]/",
     "http://2130706433/",
     "http://0x7f000001/",
     "http://0x7f.1/",
@@ -104,6 +110,10 @@ def test_a_public_address_is_fine(url: str) -> None:
         (["models.lan:9999"], "models.lan", "192.168.1.9", False),
         (["models.lan"], "models.lan", "169.254.169.254", False),
         (["169.254.169.254"], "x", "169.254.169.254", True),
+        (["models.lan"], "models.lan", "fd12::9", True),
+        (["models.lan"], "models.lan", "::1", True),
+        (["models.lan"], "models.lan", "::ffff:169.254.169.254", False),
+        (["64:ff9b::/96"], "x", "64:ff9b::a9fe:a9fe", True),
     ],
 )
 def test_the_allow_list(allow: list[str], host: str, address: str, fine: bool) -> None:
@@ -158,6 +168,47 @@ def test_the_next_address_is_tried_when_one_does_not_answer(mock_llm: Served) ->
     assert asyncio.run(get(url, answers=["127.0.0.9", "127.0.0.1"])).status_code == 200
 
 
+def test_a_name_is_asked_for_as_it_is_written_in_the_request(mock_llm: Served) -> None:
+    """Python's own encoding of names makes another domain, perhaps somebody else's, of this one."""
+    asked: list[str] = []
+
+    async def resolver(host: str, port: int) -> list[Address]:
+        asked.append(host)
+        return [ipaddress.ip_address("127.0.0.1")]
+
+    async def work() -> None:
+        client, _ = outbound.new_client(resolver=resolver)
+        async with client:
+            await client.get(f"http://faß.example:{httpx.URL(mock_llm.url).port}/health")
+
+    asyncio.run(work())
+    assert asked == ["xn--fa-hia.example"]
+    assert mock_llm.state.requests[0].headers["host"].startswith("xn--fa-hia.example:")
+
+
+def test_an_answer_that_unpacks_to_a_thousand_times_its_size_is_not_unpacked() -> None:
+    """Twice compressed, a kilobyte holds a gigabyte, which would end the process of all runs."""
+    packed = gzip.compress(gzip.compress(bytes(1_000_000)))
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip, gzip\r\nContent-Length: {len(packed)}"
+        writer.write(head.encode() + b"\r\n\r\n" + packed)
+        await writer.drain()
+        writer.close()
+
+    async def work() -> outbound.PinnedTransport:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        client, transport = outbound.new_client()
+        async with server, client:
+            with pytest.raises(AdapterError) as refused:
+                await client.get(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+            assert (refused.value.code, refused.value.acted) == (Code.BAD_RESULT, True)
+        return transport
+
+    assert asyncio.run(work()).active == 0
+
+
 def test_redirects_proxies_and_cookies_are_not_followed(
     mock_llm: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,3 +252,24 @@ def test_a_client_in_use_is_not_thrown_away(mock_llm: Served) -> None:
         return kept
 
     assert asyncio.run(work())
+
+
+def test_a_client_that_a_run_holds_between_two_calls_still_calls(mock_llm: Served) -> None:
+    """Others are many meanwhile. It keeps no connection open that nobody would close."""
+    clients = outbound.Clients()
+
+    async def work() -> tuple[list[int], int]:
+        held = clients.get("held")
+        answers = [(await held.get(f"{mock_llm.url}/models")).status_code]
+        for number in range(outbound.MAX_CLIENTS + 5):
+            clients.get(f"profile {number}")
+        assert clients.get("held") is not held
+        try:
+            answers.append((await held.get(f"{mock_llm.url}/models")).status_code)
+        finally:
+            await clients.aclose()
+        transport = held._transport
+        assert isinstance(transport, outbound.PinnedTransport)
+        return answers, len(transport._inner._pool.connections)
+
+    assert asyncio.run(work()) == ([200, 200], 0)
