@@ -59,7 +59,7 @@ def check_call(
             whose, facts.own_price, provider, model, input_tokens, max_output_tokens, now
         )
     if run_id is None or amount == 0:
-        if run_limit == 0 or not _has_room(whose, amount, now):
+        if run_limit == 0 or (facts.is_limited and not _has_room(whose, amount, now)):
             _refuse(whose, amount, now)
         return
     for attempt in range(2):
@@ -82,10 +82,11 @@ def check_call(
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """The project of the issue that a run is about, the tightest limit of one run, and the
-    company's own price of the model."""
+    """The project of the issue that a run is about, whether any limit stands there, the tightest
+    one of one run, and the company's own price of the model."""
 
     project_id: uuid.UUID | None
+    is_limited: bool
     run_limit_micros: int | None
     own_price: prices.Rates | None
 
@@ -93,6 +94,27 @@ class _Facts:
 _FACTS = """
 SELECT facts.*, own.* FROM billing_facts_of_run(%s, %s, %s, %s) facts
   LEFT JOIN billing_own_price(%s, %s, %s, %s) own ON TRUE
+"""
+
+# The same for a whole run, which has no model; and is there anything to be looked at further? A
+# total has no limit without a budget, but an agent's own daily cap is one.
+_LIMITS = """
+WITH about AS MATERIALIZED (
+    SELECT coalesce(%(project_id)s::uuid, (
+        SELECT issue.project_id FROM agents_heartbeatrun run
+        JOIN issues_issue issue ON issue.id = run.issue_id WHERE run.id = %(run_id)s)) AS project_id
+), budget AS MATERIALIZED (
+    SELECT budget.* FROM about JOIN billing_budget budget
+        ON (budget.scope = 'company' AND budget.scope_id = %(company_id)s)
+        OR (budget.scope = 'agent' AND budget.scope_id = %(agent_id)s)
+        OR (budget.scope = 'project' AND budget.scope_id = about.project_id)
+)
+SELECT about.project_id,
+       EXISTS (SELECT 1 FROM budget) OR EXISTS (
+           SELECT 1 FROM agents_agent
+           WHERE id = %(agent_id)s AND max_daily_cost_micros IS NOT NULL),
+       (SELECT min(limit_micros) FROM budget WHERE "window" = 'run' AND is_hard)
+FROM about
 """
 
 
@@ -104,17 +126,33 @@ def _facts_of(
     model: str,
     now: datetime,
 ) -> _Facts:
+    company_id = agent.company_id
+    if not model:
+        return _limits_of(agent, run_id, project_id)
     with connection.cursor() as cursor:
-        company_id = agent.company_id
         values = [company_id, agent.id, run_id, project_id, company_id, provider, model, now]
         cursor.execute(_FACTS, values)
         project, run_limit, *price = cursor.fetchone()
     known = price[1] is not None  # a price names its model
     return _Facts(
         project,
+        True,
         run_limit if run_id is not None else None,
         prices.own_rates(price) if known else None,
     )
+
+
+def _limits_of(agent: Agent, run_id: uuid.UUID | None, project_id: uuid.UUID | None) -> _Facts:
+    values = {
+        "company_id": agent.company_id,
+        "agent_id": agent.id,
+        "run_id": run_id,
+        "project_id": project_id,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_LIMITS, values)
+        project, is_limited, run_limit = cursor.fetchone()
+    return _Facts(project, is_limited, run_limit if run_id is not None else None, None)
 
 
 def _usual_cost_unless_asked(agent: Agent) -> int:

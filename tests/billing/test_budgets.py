@@ -157,6 +157,23 @@ def test_an_agents_daily_cap_stops_it_until_tomorrow(acme: Company, ada: Agent) 
     budgets.check_call(agent=ada, now=tomorrow)
 
 
+@pytest.mark.parametrize("scope", ["company", "agent", "project"])
+def test_a_run_is_stopped_by_the_limit_of_whomever_it_is_for(
+    acme: Company, ada: Agent, scope: str, django_assert_num_queries: Any
+) -> None:
+    """And where nobody has a limit, asking costs one statement."""
+    project = factories.project(acme)
+    run = factories.running(ada, factories.issue(acme, assignee=ada, project=project))
+    with django_assert_num_queries(1):
+        budgets.check_call(agent=ada, run_id=run.id, now=NOVEMBER)
+    limit(acme, factories.agent(acme), 0)
+    limit(acme, factories.project(acme), 0)
+    budgets.check_call(agent=ada, run_id=run.id, now=NOVEMBER)
+    limit(acme, {"company": acme, "agent": ada, "project": project}[scope], 0)
+    with pytest.raises(budgets.BudgetExhausted, match=scope):
+        budgets.check_call(agent=ada, run_id=run.id, now=NOVEMBER)
+
+
 def test_a_token_limit_stops_a_subscription_that_costs_nothing(acme: Company, ada: Agent) -> None:
     limit(acme, ada, 10**9, limit_tokens=100_000)
     fields = {"billing_type": "subscription_included", "now": NOVEMBER}

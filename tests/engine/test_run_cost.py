@@ -19,7 +19,7 @@ from tests import factories
 
 pytestmark = pytest.mark.django_db
 
-OPENING = 4
+OPENING = 3
 CLOSING = 16
 
 
@@ -40,7 +40,7 @@ def statements(captured: CaptureQueriesContext) -> list[str]:
 
 
 def test_a_run_begins_with_few_statements(claimed):
-    """Read the run and what lies around it, check its issue out, ask the budget (two)."""
+    """Read the run and what lies around it, check its issue out, ask the budget."""
     with CaptureQueriesContext(connection) as captured:
         open_run(claimed)
     assert len(statements(captured)) <= OPENING, "\n".join(statements(captured))
