@@ -27,6 +27,8 @@ if PROFILE not in ("laptop", "production"):
 PRODUCTION = PROFILE == "production"
 
 DEBUG = env.bool("DEBUG", False)
+if DEBUG and PRODUCTION:
+    raise EnvError("DEBUG shows the inside to everybody who meets a fault: not in production.")
 
 # --- The instance ---------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.house.instance import ROOT, environment, manage
@@ -51,6 +52,15 @@ def test_adapters_reach_the_own_machine_on_a_laptop_only(data_dir: Path) -> None
 
     assert "127.0.0.0/8" in str(laptop["OUTBOUND_ALLOW"])
     assert production["OUTBOUND_ALLOW"] == []
+
+
+def test_production_does_not_show_its_inside(data_dir: Path) -> None:
+    """Django's page for a fault tells settings, with the addresses of databases and their words."""
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        settings("DEBUG", data_dir, PAPERCLIP_PROFILE="production", DEBUG="1")
+
+    assert "DEBUG" in refused.value.stderr.splitlines()[-1]
+    assert settings("DEBUG", data_dir, PAPERCLIP_PROFILE="production") == {"DEBUG": False}
 
 
 def test_the_address_of_a_database_is_taken_apart(data_dir: Path) -> None:
