@@ -13,10 +13,12 @@ from collections.abc import Callable
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
 
+from companies import keys, secrets
 from companies.errors import Conflict, Invalid, Refusal
 from companies.models import IdempotencyRecord
 
 MAX_KEY = 200
+SEALED = b"\0"  # no JSON begins with it
 
 
 def carry_out(
@@ -49,7 +51,7 @@ def carry_out(
                 key=key,
                 fingerprint=fingerprint.hexdigest(),
                 status_code=response.status_code,
-                body=response.content,
+                body=_kept(response.content, fingerprint.hexdigest()),
             )
         return response
 
@@ -73,8 +75,26 @@ def _replay(known: IdempotencyRecord, fingerprint: str) -> HttpResponse:
         raise Refusal(
             "idempotency_key_reused", "This Idempotency-Key was used for another request."
         )
-    response = HttpResponse(
-        bytes(known.body or b""), content_type="application/json", status=known.status_code
-    )
+    body = bytes(known.body or b"")
+    if body.startswith(SEALED):
+        body = _opened(body, fingerprint)
+    response = HttpResponse(body, content_type="application/json", status=known.status_code)
     response["Idempotent-Replayed"] = "true"
     return response
+
+
+def _kept(body: bytes, fingerprint: str) -> bytes:
+    """The answer as it is stored: one that shows a new key is sealed."""
+    if not keys.inside(body):
+        return body
+    return SEALED + secrets.seal(body, fingerprint.encode())
+
+
+def _opened(body: bytes, fingerprint: str) -> bytes:
+    try:
+        return secrets.unseal(body.removeprefix(SEALED), fingerprint.encode())
+    except secrets.CannotOpen:
+        raise Conflict(
+            "idempotency_answer_lost",
+            "This was done, but its answer was sealed with a SECRET_KEY that is gone.",
+        ) from None

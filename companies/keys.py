@@ -17,6 +17,7 @@ ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
 OPERATOR, AGENT, RUN = "pcb", "pcp", "pcr"
 _SHAPE = re.compile(r"(pcb|pcp|pcr)_([0-9A-Za-z]{12})_([0-9A-Za-z]{43})([0-9A-Za-z]{6})")
+_INSIDE = re.compile(rb"(?:pcb|pcp|pcr)_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +78,8 @@ def parse(token: str) -> Parsed | None:
     if _checksum(f"{prefix}_{lookup}_{secret}") != check:
         return None
     return Parsed(prefix=prefix, lookup=lookup, digest=digest(token))
+
+
+def inside(text: bytes) -> bool:
+    """Does this text show a token?"""
+    return _INSIDE.search(text) is not None

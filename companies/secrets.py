@@ -44,25 +44,33 @@ def _context(company_id: uuid.UUID, name: str, version: int) -> bytes:
     return f"{company_id}|{name}|{version}".encode()
 
 
-def _seal(company_id: uuid.UUID, name: str, version: int, value: str) -> bytes:
+def seal(value: bytes, context: bytes) -> bytes:
+    """The value sealed for `context`, without which nothing opens it."""
     key_id, cipher = _cipher(settings.SECRET_KEY)
     nonce = random.token_bytes(12)
-    return (
-        key_id + nonce + cipher.encrypt(nonce, value.encode(), _context(company_id, name, version))
-    )
+    return key_id + nonce + cipher.encrypt(nonce, value, context)
 
 
-def _open(secret: Secret) -> str:
-    sealed = bytes(secret.sealed)
+def unseal(sealed: bytes, context: bytes) -> bytes:
+    """What `seal` sealed. Raises CannotOpen."""
     for master in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS):
         key_id, cipher = _cipher(master)
         if key_id == sealed[:4]:
-            context = _context(secret.company_id, secret.name, secret.version)
             try:
-                return cipher.decrypt(sealed[4:16], sealed[16:], context).decode()
+                return cipher.decrypt(sealed[4:16], sealed[16:], context)
             except InvalidTag:
                 break
-    raise CannotOpen(f"The secret {secret.name} cannot be opened with the keys of this instance.")
+    raise CannotOpen("This cannot be opened with the keys of this instance.")
+
+
+def _open(secret: Secret) -> str:
+    context = _context(secret.company_id, secret.name, secret.version)
+    try:
+        return unseal(bytes(secret.sealed), context).decode()
+    except CannotOpen:
+        raise CannotOpen(
+            f"The secret {secret.name} cannot be opened with the keys of this instance."
+        ) from None
 
 
 @transaction.atomic
@@ -79,7 +87,7 @@ def put(*, company: Company, name: str, value: str, actor: activity.Actor, now: 
         except ValidationError as error:
             raise Invalid("secret_name", "; ".join(error.messages), field="name") from None
     secret.version += 1
-    secret.sealed = _seal(company.id, name, secret.version, value)
+    secret.sealed = seal(value.encode(), _context(company.id, name, secret.version))
     secret.save()
     activity.record(
         company_id=company.id,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 
+from agents.models import Agent, AgentKey
 from companies.models import Company, IdempotencyRecord
 from issues import board
 from issues.models import Issue
@@ -66,6 +67,28 @@ def test_a_failure_in_the_middle_leaves_neither_change_nor_answer(
     assert not IdempotencyRecord.objects.exists()
 
     assert create(as_olga, acme, "a").status_code == 201
+
+
+def test_a_key_that_is_shown_again_does_not_lie_open_meanwhile(
+    as_olga: Caller, acme: Company, ada: Agent, settings: Any
+) -> None:
+    """Of keys the database holds hashes; a copy of it must give nobody a way in."""
+
+    def new_key() -> Any:
+        path = f"/api/agents/{ada.id}/keys"
+        return as_olga.send("POST", path, {"name": "laptop"}, Idempotency_Key="a")
+
+    first = new_key()
+    kept = bytes(IdempotencyRecord.objects.get().body or b"")
+
+    assert first.json()["token"].encode() not in kept
+    assert new_key().json() == first.json()
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "new", [settings.SECRET_KEY]
+    assert new_key().json() == first.json()
+    settings.SECRET_KEY_FALLBACKS = []
+    lost = new_key()
+    assert (lost.status_code, lost.json()["code"]) == (409, "idempotency_answer_lost")
+    assert AgentKey.objects.count() == 1
 
 
 @pytest.mark.parametrize("key", ["", " ", "x" * 201])
