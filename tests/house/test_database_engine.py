@@ -1,10 +1,13 @@
 """The engine of the settings: what it saves, and what it must not lose."""
 
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import DataError, OperationalError, ProgrammingError, connection
 
 from agents.meter_models import Counter
 from paperclip.database import base
@@ -104,3 +107,138 @@ def test_more_rows_than_one_statement_takes_are_written_in_several():
     Counter.objects.bulk_create(Counter(name="test", label=str(n)) for n in range(count))
 
     assert Counter.objects.count() == count
+
+
+PREPARED = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'SELECT $1::int + 2%'"
+
+
+def ask_in_a_thread(mine, *args):
+    """As a request does: not in the main thread, which waits in another way."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(ask, mine, *args).result()
+
+
+@pytest.mark.parametrize("where", [ask, ask_in_a_thread])
+def test_what_is_prepared_outlives_a_rollback(kept, where):
+    for number in range(6):
+        assert where(kept, "SELECT %s::int + 2", [number]) == number + 2
+    kept.set_autocommit(False)
+    where(kept, "SELECT %s::int + 2", [1])
+    kept.rollback()
+    kept.set_autocommit(True)
+
+    assert ask(kept, PREPARED) == 1
+    assert where(kept, "SELECT %s::int + 2", [1]) == 3
+
+
+def test_what_is_prepared_is_given_up_when_a_table_goes(kept):
+    for number in range(6):
+        ask(kept, "SELECT %s::int + 2", [number])
+    with kept.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS nothing_of_the_kind")
+
+    assert ask(kept, PREPARED) == 0
+    assert ask(kept, "SELECT %s::int + 2", [1]) == 3
+
+
+def test_a_statement_that_the_server_has_lost_is_prepared_again(kept):
+    for number in range(6):
+        ask(kept, "SELECT %s::int + 2", [number])
+    kept.connection.execute("DEALLOCATE ALL")
+
+    with pytest.raises(ProgrammingError):
+        ask(kept, "SELECT %s::int + 2", [1])
+    for number in range(6):
+        assert ask(kept, "SELECT %s::int + 2", [number]) == number + 2
+    assert ask(kept, PREPARED) == 1
+
+
+def test_no_more_is_prepared_than_the_server_should_hold(kept, monkeypatch):
+    monkeypatch.setattr("paperclip.database.cursor.MOST_PREPARED", 2)
+    for added in range(5):
+        for _ in range(6):
+            ask(kept, f"SELECT %s::int + {added}", [1])
+
+    assert ask(kept, "SELECT count(*) FROM pg_prepared_statements") == 2
+
+
+@pytest.mark.parametrize("where", [ask, ask_in_a_thread])
+@pytest.mark.parametrize("times", [1, 6])
+def test_errors_keep_their_kinds(kept, where, times):
+    for _ in range(times):  # also once the statement is prepared
+        with pytest.raises(DataError):
+            where(kept, "SELECT 1 / %s::int", [0])
+    with pytest.raises(DataError):  # psycopg's own: no text of PostgreSQL holds a NUL
+        where(kept, "SELECT %s::text", ["\x00"])
+    with pytest.raises(ProgrammingError):
+        where(kept, "SELECT nothing_of_the_kind FROM companies_company WHERE name = %s", ["x"])
+    with pytest.raises(ProgrammingError):
+        where(kept, "SELECT %s::int + %s::int", [1])
+    with pytest.raises(ProgrammingError):
+        where(kept, "SELECT %(a)s::int + %(b)s::int", {"a": 1})
+
+
+@pytest.mark.parametrize("where", [ask, ask_in_a_thread])
+def test_a_server_that_goes_during_a_statement_is_an_operational_error(kept, where):
+    with pytest.raises(OperationalError):
+        where(kept, "SELECT pg_terminate_backend(pg_backend_pid()) FROM pg_sleep(%s)", [0])
+    with pytest.raises(OperationalError):
+        where(kept, "SELECT %s::int", [1])
+    next_request(kept)
+
+    assert where(kept, "SELECT %s::int", [1]) == 1
+
+
+def test_other_threads_go_on_while_a_statement_waits(kept):
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(ask, kept, "SELECT 1 FROM pg_sleep(%s)", [0.5])
+        turns = 0
+        while not slow.done():
+            time.sleep(0.01)
+            turns += 1
+
+    assert turns > 5
+
+
+def test_a_signal_comes_through_to_the_main_thread_while_a_statement_waits(kept):
+    def ring(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ask(kept, "SELECT 1 FROM pg_sleep(%s)", [30])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert ask(kept, "SELECT %s::int", [1]) == 1
+
+
+def test_statements_by_place_by_name_and_without_parameters(kept):
+    assert ask(kept, "SELECT %s || '%%'", ["a"]) == "a%"
+    assert ask(kept, "SELECT %(a)s::int + %(b)s::int * %(a)s::int", {"b": 3, "a": 2}) == 8
+    assert ask(kept, "SELECT '100%'") == "100%"
+    assert ask(kept, "SELECT '100%%'", []) == "100%"
+    assert ask(kept, "SELECT %b::int", [7]) == 7
+    with kept.cursor() as cursor:
+        cursor.execute("CREATE TEMP TABLE mine (n int); INSERT INTO mine VALUES (5)", [])
+    assert ask(kept, "SELECT n FROM mine WHERE n > %s", [4]) == 5
+
+
+def test_a_cursor_gives_its_rows_in_every_way(kept):
+    with kept.cursor() as cursor:
+        cursor.execute("SELECT n, 'x' AS word FROM generate_series(1, %s) AS n", [6])
+        assert cursor.rowcount == 6
+        assert [column.name for column in cursor.description] == ["n", "word"]
+        assert cursor.fetchone() == (1, "x")
+        assert cursor.fetchmany(2) == [(2, "x"), (3, "x")]
+        assert next(iter(cursor)) == (4, "x")
+        assert cursor.fetchall() == [(5, "x"), (6, "x")]
+        assert cursor.fetchone() is None
+        cursor.execute("CREATE TEMP TABLE mine (n int)")
+        assert cursor.description is None
+        cursor.executemany("INSERT INTO mine VALUES (%s)", [(1,), (2,)])
+        assert cursor.rowcount == 2
+        cursor.execute("UPDATE mine SET n = n + %s", [1])
+        assert cursor.rowcount == 2
