@@ -151,11 +151,9 @@ def invite(
         validate_email(email)
     except ValidationError:
         raise Invalid("invalid_email", "This is no e-mail address.", field="email") from None
-    user = User.objects.filter(email__iexact=email).first()
-    if user is None:
-        user = User.objects.create_user(
-            email, None, name=fields.text(name, "name", limit=NAME_CHARS)
-        )
+    user = User.objects.filter(email__iexact=email).first() or _account(
+        email, fields.text(name, "name", limit=NAME_CHARS)
+    )
     return add_member(company=company, user=user, role=role, actor=actor, now=now)
 
 
@@ -229,6 +227,15 @@ def free_prefix(name: str) -> str:
         number += 1
         prefix = f"{wanted}{number}"[:8]
     return prefix
+
+
+def _account(email: str, name: str) -> User:
+    """A new account without a password, or the one that somebody else has just made."""
+    try:
+        with transaction.atomic():
+            return User.objects.create_user(email, None, name=name)
+    except IntegrityError:
+        return User.objects.get(email__iexact=email)
 
 
 def _set_status(
