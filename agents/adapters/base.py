@@ -303,10 +303,12 @@ class Brief:
     task: Task | None = None
     thread: Sequence[Message] = ()  # oldest first
     payload: Mapping[str, Any] = field(default_factory=dict)  # PAPERCLIP_WAKE_PAYLOAD_JSON
-    env: Mapping[str, str] = field(default_factory=dict)  # PAPERCLIP_* and what was bound
-    secrets: Mapping[str, str] = field(default_factory=dict)  # name -> value, of this agent
+    # PAPERCLIP_* and what was bound
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # name -> value, of this agent
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     api_url: str = ""
-    api_key: str = ""  # the run's own token
+    api_key: str = field(default="", repr=False)  # the run's own token
     run_dir: str = ""  # an empty folder of this run's own, 0700
     workspace: str = ""  # the folder the operator set, or ""
     agent_dir: str = ""  # a folder of this agent's own that lives across runs, or ""
@@ -327,7 +329,11 @@ class Config(BaseModel):
     """Base of every adapter's configuration: camelCase on the wire, unknown keys refused."""
 
     model_config = ConfigDict(
-        extra="forbid", alias_generator=to_camel, populate_by_name=True, str_max_length=20_000
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        str_max_length=20_000,
+        hide_input_in_errors=True,  # a configuration may hold keys, and a message is for everybody
     )
 
     def secret_names(self) -> set[str]:

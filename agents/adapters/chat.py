@@ -415,7 +415,8 @@ class ChatAdapter:
                 "No base URL is set, and the connection does not give one.",
             )
         key = config.key(secrets) if key is None else key
-        headers = {**wire.headers(key), **fields.fill_headers(config.headers, secrets)}
+        own = fields.fill_headers(config.headers, secrets)
+        headers = fields.merged(wire.headers(key), own)
         return self._lines.open(
             base_url=base_url,
             path=wire.path,

@@ -109,5 +109,11 @@ def fill_headers(headers: Mapping[str, str], secrets: Mapping[str, str]) -> dict
     return filled
 
 
+def merged(headers: Mapping[str, str], over: Mapping[str, str]) -> dict[str, str]:
+    """All headers of both; one that both name, in whatever spelling, is that of `over`."""
+    names = {name.lower() for name in over}
+    return {**{n: v for n, v in headers.items() if n.lower() not in names}, **over}
+
+
 def secrets_in_headers(headers: Mapping[str, str]) -> set[str]:
     return {match[1] for text in headers.values() for match in SECRET.finditer(text)}

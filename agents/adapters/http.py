@@ -138,7 +138,7 @@ class Http:
         host = httpx.URL(config.url).host
         repeats = 0
         while True:
-            headers = {**extra, **_headers(brief, config, body)}
+            headers = fields.merged(extra, _headers(brief, config, body))
             response = None
             try:
                 request = client.build_request(

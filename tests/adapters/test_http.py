@@ -29,6 +29,7 @@ class Service:
     def __init__(self) -> None:
         self.answers: list[tuple[int, dict[str, str], bytes]] = [(204, {}, b"")]
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.names: list[list[str]] = []  # of each request's headers, as often as they came
         self.url = ""
 
     def will(self, status: int, content: Any = b"", **headers: str) -> None:
@@ -48,6 +49,7 @@ def service() -> Iterator[Service]:
         def answer(self) -> None:
             length = int(self.headers.get("content-length") or 0)
             headers = {name.lower(): value for name, value in self.headers.items()}
+            service.names.append([name.lower() for name in self.headers])
             service.requests.append((self.command, self.path, headers, self.rfile.read(length)))
             if len(service.answers) > 1:
                 service.answers.pop(0)
@@ -112,6 +114,17 @@ def test_the_work_is_posted_with_the_runs_token(service: Service) -> None:
     assert posted["context"]["issue"] == {"title": "Count the boats"}
     assert posted["context"]["wakeReason"] == "issue_assigned"
     assert posted["context"]["taskId"] == "issue-1"
+
+
+def test_a_header_comes_once_however_the_operator_spells_it(service: Service) -> None:
+    own = {"authorization": "Bearer mine", "CONTENT-type": "text/html", "X-Shop": "1"}
+    assert run(service, headers=own).error is None
+
+    (names,) = service.names
+    assert len(names) == len(set(names))
+    _, _, headers, _ = service.requests[0]
+    assert headers["authorization"] == "Bearer the-run-token"
+    assert (headers["content-type"], headers["x-shop"]) == ("application/json", "1")
 
 
 @pytest.mark.parametrize("secret", ["plain words", "whsec_" + base64.b64encode(b"k" * 24).decode()])

@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from agents import adapters
+from tests.adapters.conftest import make_brief
 
 
 def test_every_adapter_is_found_by_its_type() -> None:
@@ -128,3 +130,27 @@ def test_the_secrets_of_a_configuration_are_known() -> None:
     assert adapters.secret_names("process", process) == {"ENV"}
     assert adapters.secret_names("http", {"url": "https://a.example", "secretRef": "S"}) == {"S"}
     assert adapters.secret_names("demo", {}) == set()
+
+
+def test_a_refused_configuration_does_not_repeat_what_stood_in_it() -> None:
+    """Headers may hold a key in plain; the message stands in the run, where everybody reads."""
+    config = {
+        "url": "https://a.example",
+        "headers": {"Authorization": "Bearer s3cret\n"},
+        "gone": "s3cret",
+    }
+    with pytest.raises(ValidationError) as refused:
+        adapters.get("http").Config.model_validate(config)
+    assert "The value of the header Authorization" in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_what_a_run_is_handed_can_be_shown_without_its_keys() -> None:
+    """A brief comes into tracebacks and logs as it is written here."""
+    shown = repr(
+        make_brief(
+            api_key="s3cret-token", env={"PAPERCLIP_API_KEY": "s3cret"}, secrets={"K": "s3cret"}
+        )
+    )
+    assert "Ada" in shown
+    assert "s3cret" not in shown
