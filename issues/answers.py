@@ -403,6 +403,9 @@ class Approval(Answer):
     decision_note: str | None
     decided_by_user_id: uuid.UUID | None
     decided_at: datetime | None
+    single_use: bool
+    consumed_by_run_id: uuid.UUID | None
+    consumed_at: datetime | None
     created_at: datetime
     updated_at: datetime
 

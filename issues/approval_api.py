@@ -32,6 +32,7 @@ class NewApproval(wire.Body):
     payload: dict[str, Any]
     requested_by_agent_id: uuid.UUID | None = None
     issue_ids: Annotated[list[uuid.UUID], Field(max_length=50)] = []
+    single_use: bool = False
 
 
 class Decision(wire.Body):
@@ -82,7 +83,8 @@ def list_approvals(
     summary="Ask for an approval",
 )
 def create_approval(request: HttpRequest, company: str, body: NewApproval) -> HttpResponse:
-    """An agent asks in its own name; the outcome wakes it."""
+    """An agent asks in its own name; the outcome wakes it. The same wish again, while it waits, is
+    answered with the approval that there is."""
     found = wire.company(request, company, None)
     requester = wire.one_of_company(
         Agent, found.id, body.requested_by_agent_id, "requestedByAgentId"
@@ -93,6 +95,7 @@ def create_approval(request: HttpRequest, company: str, body: NewApproval) -> Ht
         payload=body.payload,
         requester=requester,
         issues=issues_of(found.id, body.issue_ids, "issueIds"),
+        single_use=body.single_use,
         actor=wire.principal(request).actor,
         now=timezone.now(),
     )
@@ -180,6 +183,21 @@ def resubmit(
         now=timezone.now(),
     )
     return wire.answer(more_shapes.approval(again))
+
+
+@router.post(
+    "/approvals/{approval_id}/consume",
+    response=answers.Approval,
+    summary="Use a single-use approval up",
+)
+def consume(request: HttpRequest, approval_id: uuid.UUID) -> HttpResponse:
+    """For the run that does what was allowed, before it does it: the first run gets 200, also when
+    it asks twice, every other one 409."""
+    found = _find(request, approval_id, "work")
+    used = approvals.consume(
+        approval=found, actor=wire.principal(request).actor, now=timezone.now()
+    )
+    return wire.answer(more_shapes.approval(used))
 
 
 # --- from the issue's side -------------------------------------------------------------------

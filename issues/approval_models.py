@@ -8,7 +8,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from agents.models import Agent
+from agents.models import Agent, HeartbeatRun
 from companies.ids import new_id
 from companies.models import Company, TenantQuerySet, User
 
@@ -52,6 +52,24 @@ class Approval(models.Model):
         User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     decided_at = models.DateTimeField(null=True, blank=True)
+    # Code of before writes rows, too.
+    fingerprint = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        editable=False,
+        help_text="Of the wish: who asks for what.",
+    )
+    single_use = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="What it allows is done once, by the run that consumes it.",
+    )
+    consumed_by_run = models.ForeignKey(
+        HeartbeatRun, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    consumed_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
 
@@ -65,6 +83,17 @@ class Approval(models.Model):
                 fields=["company", "created_at"],
                 condition=Q(status__in=["pending", "revision_requested"]),
                 name="approval_open",
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["company", "fingerprint"],
+                condition=Q(status__in=["pending", "revision_requested"]) & ~Q(fingerprint=""),
+                name="one_open_approval_a_wish",
+            ),
+            models.CheckConstraint(
+                condition=Q(consumed_at=None) | Q(single_use=True, status="approved"),
+                name="only_single_use_is_consumed",
             ),
         ]
 

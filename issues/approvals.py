@@ -5,11 +5,14 @@ An agent asks in its own name and never decides. Every outcome wakes the asker.
 
 from __future__ import annotations
 
+import hashlib
+import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
+import orjson
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from agents import roster, wakes
@@ -42,9 +45,11 @@ def request(
     requester: Agent | None = None,
     agent: Agent | None = None,
     issues: Iterable[Issue] = (),
+    single_use: bool = False,
 ) -> Approval:
-    """Ask for an approval. `requester` is the agent that asks (for an agent: itself). What an agent
-    asks for again while it waits is answered with the approval that there is.
+    """Ask for an approval. `requester` is the agent that asks (for an agent: itself). What somebody
+    asks for again while it waits is answered with the approval that there is; the database lets
+    one of them in, however many ask at once. `single_use`: see `consume`.
 
     Raises Invalid, Forbidden (in another's name), Conflict (too many are open).
     """
@@ -54,43 +59,59 @@ def request(
     if actor.type == "agent" and requester is not None and requester.pk != actor.id:
         raise Forbidden("not_yours", "An agent asks in its own name.")
     by_agent = requester.pk if requester else actor.id if actor.type == "agent" else None
-    payload, issues = questions.plain_json(payload), list(issues)
-    if by_agent is not None:
-        known = _waiting(by_agent, type, payload, issues)
-        if known is not None:
-            return known
-    if Approval.objects.for_company(company.id).filter(status__in=Approval.OPEN).count() > MAX_OPEN:
-        raise Conflict("too_many_approvals", "Enough approvals wait for a decision.")
-    approval = Approval.objects.create(
+    about = {issue.pk for issue in issues}
+    wish = Approval(
         company=company,
         type=type,
-        payload=payload,
+        payload=questions.plain_json(payload),
         requested_by_agent_id=by_agent,
         requested_by_user_id=actor.id if actor.type == "user" else None,
         agent=agent,
+        single_use=single_use,
         created_at=now,
         updated_at=now,
     )
+    wish.fingerprint = _fingerprint(wish, about)
+    known = _waiting(wish)
+    if known is not None:
+        return known
+    if Approval.objects.for_company(company.id).filter(status__in=Approval.OPEN).count() > MAX_OPEN:
+        raise Conflict("too_many_approvals", "Enough approvals wait for a decision.")
+    while True:
+        # Waits for whoever files the same at this moment, and then does nothing.
+        Approval.objects.bulk_create([wish], ignore_conflicts=True)
+        if Approval.objects.filter(pk=wish.pk).exists():
+            break
+        known = _waiting(wish)
+        if known is not None:
+            return known
     ApprovalIssue.objects.bulk_create(
-        [ApprovalIssue(company=company, approval=approval, issue=issue) for issue in issues]
+        [ApprovalIssue(company=company, approval=wish, issue_id=pk) for pk in sorted(about)]
     )
-    _tell(approval, "approval.requested", actor, now)
-    return approval
+    _tell(wish, "approval.requested", actor, now)
+    return wish
 
 
-def _waiting(
-    agent_id: Any, type: str, payload: Mapping[str, Any], issues: list[Issue]
-) -> Approval | None:
-    """The same wish of the same agent, still open. The agent's row is the queue of its wishes."""
-    Agent.objects.select_for_update(no_key=True).get(pk=agent_id)
-    same = Approval.objects.filter(
-        requested_by_agent_id=agent_id, type=type, status__in=Approval.OPEN, payload=payload
-    )
-    wanted = {issue.pk for issue in issues}
-    for approval in same.order_by("created_at", "id"):
-        if set(approval.links.values_list("issue_id", flat=True)) == wanted:
-            return approval
-    return None
+def _waiting(wish: Approval) -> Approval | None:
+    """The same wish, still open."""
+    return Approval.objects.filter(
+        company_id=wish.company_id, fingerprint=wish.fingerprint, status__in=Approval.OPEN
+    ).first()
+
+
+def _fingerprint(wish: Approval, about: Iterable[uuid.UUID]) -> str:
+    """Of who asks for what, about which issues; blanks make no other wish."""
+    asker = wish.requested_by_agent_id or wish.requested_by_user_id
+    parts = [wish.type, asker, wish.agent_id, sorted(about), wish.single_use, _plain(wish.payload)]
+    return hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return " ".join(value.split())
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 @transaction.atomic
@@ -131,7 +152,8 @@ def resubmit(
     payload: Mapping[str, Any] | None = None,
     now: datetime | None = None,
 ) -> Approval:
-    """Ask again after a revision was asked for: by whoever asked first. Raises Conflict."""
+    """Ask again after a revision was asked for: by whoever asked first. Raises Conflict, also when
+    the revised wish waits already."""
     now = now or timezone.now()
     row = _locked(approval)
     if actor.type == "agent" and row.requested_by_agent_id != actor.id:
@@ -142,11 +164,53 @@ def resubmit(
         )
     if payload is not None:
         row.payload = questions.plain_json(payload)
+        row.fingerprint = _fingerprint(row, row.links.values_list("issue_id", flat=True))
     row.status, row.updated_at = State.PENDING, now
     row.decided_by = row.decided_at = None
-    row.save()
+    try:
+        with transaction.atomic():
+            row.save()
+    except IntegrityError as error:
+        if "one_open_approval_a_wish" not in str(error):
+            raise
+        raise Conflict("already_asked", "The same is asked for in another approval.") from None
     _tell(row, "approval.resubmitted", actor, now)
     return row
+
+
+@transaction.atomic
+def consume(*, approval: Approval, actor: Actor, now: datetime | None = None) -> Approval:
+    """Spend a granted single-use approval, as the run that does what it allows: the first run gets
+    it, and gets it again when it asks twice; every other one gets Conflict.
+
+    Raises Forbidden for whoever is no run, or a run that has nothing to do with it: of another
+    agent than the one that asked, and about none of its issues.
+    """
+    now = now or timezone.now()
+    if actor.run_id is None:
+        raise Forbidden("runs_only", "An approval is consumed by the run that acts on it.")
+    run = HeartbeatRun.objects.get(pk=actor.run_id)
+    asker = approval.requested_by_agent_id
+    if asker not in (None, run.agent_id) and not approval.links.filter(issue=run.issue_id).exists():
+        raise Forbidden("not_yours", "Another agent asked for this, about another issue.")
+    consumed = Approval.objects.filter(
+        pk=approval.pk, status=State.APPROVED, single_use=True, consumed_at=None
+    ).update(consumed_by_run=run, consumed_at=now, updated_at=now)
+    row = Approval.objects.get(pk=approval.pk)
+    if consumed:
+        _tell(row, "approval.consumed", actor, now)
+    elif row.consumed_by_run_id != run.pk:
+        raise _not_to_be_had(row)
+    return row
+
+
+def _not_to_be_had(row: Approval) -> Conflict:
+    details = {"status": row.status, "consumedAt": row.consumed_at}
+    if row.consumed_at is not None:
+        return Conflict("already_consumed", "Another run has used this approval.", details=details)
+    if row.status != State.APPROVED:
+        return Conflict("not_approved", "This approval was not granted.", details=details)
+    return Conflict("not_single_use", "This approval is there to be read.", details=details)
 
 
 @transaction.atomic
@@ -211,6 +275,7 @@ def _wake(approval: Approval, actor: Actor, now: datetime) -> None:
         payload={
             "approvalId": str(approval.pk),
             "approvalStatus": approval.status,
+            "singleUse": approval.single_use,
             "linkedIssueIds": [str(one) for one in ids],
         },
     )

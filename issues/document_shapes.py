@@ -112,6 +112,9 @@ def approval(row: Approval) -> dict[str, Any]:
         "decisionNote": row.decision_note or None,
         "decidedByUserId": row.decided_by_id,
         "decidedAt": row.decided_at,
+        "singleUse": row.single_use,
+        "consumedByRunId": row.consumed_by_run_id,
+        "consumedAt": row.consumed_at,
     }
 
 

@@ -76,6 +76,8 @@ def _facts(item: Item) -> list[tuple[str, str]]:
     given: dict[str, Any] = {}
     if item.approval is not None:
         given = dict(item.approval.payload)
+        if item.approval.single_use:
+            given = {"use": "once, by one run", **given}
         if item.approval.agent is not None:
             given = _hired(item.approval.agent) | given
     elif item.hold is not None:

@@ -267,6 +267,10 @@ MATRIX: dict[str, Row] = {
     ),
     # nobody has asked for a revision: 409 for all who may
     "POST /approvals/{approval_id}/resubmit": all_but_viewers(f"{APPROVAL}/resubmit", {}, 409),
+    # an agent's key alone is no run
+    "POST /approvals/{approval_id}/consume": _row(
+        401, 404, 404, 403, 403, 403, 403, 200, path="/approvals/{permit}/consume"
+    ),
     "GET /issues/{issue}/approvals": everyone_reads(f"{ISSUE}/approvals"),
     "POST /issues/{issue}/approvals": all_but_viewers(
         f"{ISSUE}/approvals", {"approvalId": "{approval}"}, 201

@@ -57,6 +57,11 @@ def story(
         company=acme, type="request_board_approval", payload={}, requester=ada,
         issues=[issue], actor=by, now=now,
     )  # fmt: skip
+    permit = approvals.request(
+        company=acme, type="request_board_approval", payload={"title": "Deploy"}, requester=ada,
+        issues=[issue], single_use=True, actor=by, now=now,
+    )  # fmt: skip
+    approvals.decide(approval=permit, outcome="approved", actor=by, now=now)
     product = marks.add_product(issue=issue, type="pr", title="PR 0", actor=by, now=now)
     label = marks.create_label(company=acme, name="old", color="#cc0000", actor=by, now=now)
     roster.update(agent=ada, changes={"title": "Chief"}, actor=by, now=now)
@@ -77,6 +82,7 @@ def story(
         "doc": document.key,
         "revision": str(document.revisions.get().id),
         "approval": str(approval.id),
+        "permit": str(permit.id),
         "product": str(product.id),
         "label": str(label.id),
         "company": str(acme.id),
