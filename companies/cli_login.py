@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -28,8 +28,8 @@ class Asked:
     """A new request, with the two tokens that only its client gets."""
 
     login: CliLogin
-    secret: str
-    token: str
+    secret: str = field(repr=False)
+    token: str = field(repr=False)
 
 
 def ask(*, command: str, client_name: str, address: str, now: datetime) -> Asked:

@@ -11,7 +11,7 @@ import hashlib
 import re
 import secrets
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
@@ -24,7 +24,7 @@ _INSIDE = re.compile(rb"(?:pcb|pcp|pcr)_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}")
 class Minted:
     """A new token, shown once, and what is kept of it."""
 
-    token: str
+    token: str = field(repr=False)
     lookup: str
     digest: str
 

@@ -32,7 +32,7 @@ class Opening:
     """What a run starts with."""
 
     briefing: Briefing
-    token: str
+    token: str = field(repr=False)
     secrets: Mapping[str, str] = field(repr=False)
     tool_issue: Issue | None
     routes: Sequence[Route] = ()

@@ -14,6 +14,12 @@ def test_a_minted_token_is_read_back(prefix: str) -> None:
     assert minted.digest == keys.digest(minted.token)
 
 
+def test_a_token_is_not_shown_with_what_carries_it() -> None:
+    minted = keys.mint(keys.AGENT)
+    assert minted.lookup in repr(minted)
+    assert minted.token not in repr(minted)
+
+
 def test_one_changed_letter_is_told_by_the_checksum() -> None:
     token = keys.mint(keys.AGENT).token
     position = len(token) - 20
