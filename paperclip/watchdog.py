@@ -18,6 +18,7 @@ from paperclip.engine import schedule
 SILENCE_SECONDS: float = settings.WATCHDOG_SECONDS
 RING_AFTER_SECONDS = 2  # a cluster that has just started still finds the bell of its start
 CANARY_SPACING_SECONDS = 10
+CLOCKS_APART_SECONDS = 30  # how far a maker's clock may be ahead of the database's
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +31,13 @@ WHERE instance = %(instance)s AND lease_expires_at > clock_timestamp()
 """
 _DRAIN = "UPDATE agents_worker SET draining = true WHERE instance = %(instance)s"
 # The ORM broker locks a task when it is taken, until it may be tried again, and deletes it when
-# its result is in. What was taken long ago, by whom runs since before, is never acknowledged.
+# its result is in. What was taken long ago, by whom runs since before, is never acknowledged. A
+# task that nobody has taken yet is "locked" until the moment it was made, by its maker's clock:
+# whoever has run for longer than a lock lasts must not take that for the end of a lock.
 _UNACKNOWLEDGED = """
 SELECT count(*) FROM (
     SELECT 1 FROM django_q_ormq WHERE key = 'default' AND lock BETWEEN
-        clock_timestamp() + make_interval(secs => %(retry)s - %(alive)s)
+        clock_timestamp() + make_interval(secs => greatest(%(retry)s - %(alive)s, %(apart)s))
         AND clock_timestamp() + make_interval(secs => %(retry)s - %(silence)s)
     LIMIT 10) stuck
 """
@@ -79,6 +82,7 @@ def default_cluster_ails(alive_seconds: float, instance: str) -> str | None:
             "retry": settings.Q_CLUSTER["retry"],
             "alive": alive_seconds,
             "silence": SILENCE_SECONDS,
+            "apart": CLOCKS_APART_SECONDS,
         }
         stuck = _ask(_UNACKNOWLEDGED, values)
         if stuck is not None and stuck[0]:

@@ -1,10 +1,14 @@
 """A cluster that is alive but does not work is told from one that does."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
+from django_q.brokers import Broker, get_broker
 from django_q.models import OrmQ
+from django_q.tasks import async_task
 
 from agents.models import Beacon, Worker
 from companies.ids import new_id
@@ -89,6 +93,62 @@ def test_a_cluster_that_acknowledges_nothing_ails(
     complaint = watchdog.default_cluster_ails(2 * LONG, "here")
     assert (complaint is not None) is ails
     assert not ails or "acknowledges" in str(complaint)
+
+
+def _just_made(broker: Broker) -> None:
+    """The row of a task that no worker has taken yet."""
+    async_task("paperclip.engine.tasks.canary", cluster="default", broker=broker)
+
+
+def _made_ahead(broker: Broker) -> None:
+    """The same from a host whose clock is some seconds ahead of the database's."""
+    _just_made(broker)
+    OrmQ.objects.update(lock=F("lock") + timedelta(seconds=10))
+
+
+def _waiting(broker: Broker) -> None:
+    """A task that nobody has taken for minutes; its canary tells of that."""
+    _just_made(broker)
+    OrmQ.objects.update(lock=F("lock") - timedelta(seconds=LONG + 10))
+
+
+def _just_taken(broker: Broker) -> None:
+    _just_made(broker)
+    assert broker.dequeue()
+
+
+def _taken_long_ago(broker: Broker) -> None:
+    _just_taken(broker)
+    OrmQ.objects.update(lock=F("lock") - timedelta(seconds=LONG + 10))
+
+
+def _acknowledged(broker: Broker) -> None:
+    _just_made(broker)
+    ((row, _payload),) = broker.dequeue()
+    broker.acknowledge(row)
+
+
+@pytest.mark.parametrize("alive", [10, 700, 7000])
+@pytest.mark.parametrize(
+    ("state", "stuck"),
+    [
+        (_just_made, False),
+        (_made_ahead, False),
+        (_waiting, False),
+        (_just_taken, False),
+        (_taken_long_ago, True),
+        (_acknowledged, False),
+    ],
+)
+def test_only_a_task_that_was_taken_long_ago_is_stuck_however_long_a_cluster_has_run(
+    state: Callable[[Broker], None], stuck: bool, alive: float
+) -> None:
+    """Rows of the broker's own making. Whoever has run for ten seconds has not taken it."""
+    canary()
+    state(get_broker("default"))
+
+    complaint = watchdog.default_cluster_ails(alive, "here")
+    assert (complaint is not None) is (stuck and alive > LONG), complaint
 
 
 def test_shifts_of_another_instance_do_not_count() -> None:
