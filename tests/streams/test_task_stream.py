@@ -91,6 +91,33 @@ def test_the_stream_follows_a_retry(as_olga: Caller, ada: Agent) -> None:
     asyncio.run(story())
 
 
+def test_an_answer_from_the_store_is_streamed_only_to_who_still_belongs_there(
+    as_olga: Caller, olga: User, ada: Agent
+) -> None:
+    async def story() -> None:
+        async with running_hub():
+            headers = {
+                "accept": "text/event-stream",
+                "content_type": "application/json",
+                "idempotency_key": "a",
+            }
+            first = look(PATH, method="POST", token=as_olga.token, body=body(ada), **headers)
+            await first.until(lambda v: bool(v.named("queued")))
+            again = look(PATH, method="POST", token=as_olga.token, body=body(ada), **headers)
+            await again.until(lambda v: bool(v.named("queued")))
+            assert again.named("queued") == first.named("queued")
+            await first.leave()
+            await again.leave()
+
+            await in_thread(lambda: olga.memberships.all().delete())
+            late = look(PATH, method="POST", token=as_olga.token, body=body(ada), **headers)
+            await late.until(lambda v: v.status != 0)
+            assert late.status == 404
+            await late.until_end()
+
+    asyncio.run(story())
+
+
 def test_a_refusal_is_plain_json_and_leaves_nothing(as_olga: Caller, ada: Agent) -> None:
     async def story() -> None:
         async with running_hub():
