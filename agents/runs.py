@@ -29,6 +29,7 @@ from agents.wakes import MANUAL, ORIGINAL_REASON, TIMER, Wake, wake
 from companies import activity, live, rows
 from companies.activity import Actor
 from companies.errors import Conflict
+from companies.ids import new_id
 
 __all__ = [
     "MANUAL",
@@ -184,7 +185,8 @@ def _blocked(run_id: uuid.UUID, epoch: int, what: str) -> None:
 
 # --- how it ends -----------------------------------------------------------------------------
 
-_FINISH = """
+# With it goes what was recorded on the way here, then the end itself.
+_FINISH = f"""
 WITH finished AS (
     UPDATE agents_heartbeatrun
     SET status = %(status)s, epoch = epoch + 1, token_digest = NULL, lease_expires_at = NULL,
@@ -202,11 +204,20 @@ WITH finished AS (
            jsonb_build_object('status', %(status)s::text, 'code', %(code)s::text),
            clock_timestamp()
     FROM finished f ON CONFLICT DO NOTHING
+), recorded AS (
+    {activity.NOTE} WHERE EXISTS (SELECT 1 FROM finished)
+), told AS (
+    INSERT INTO companies_activity (id, company_id, occurred_at, actor_type, actor_id, actor_name,
+        run_id, action, entity_type, entity_id, entity_name, details)
+    SELECT %(activity_id)s::uuid, f.company_id, %(now)s::timestamptz, 'agent', f.agent_id,
+           left(a.name, 120), f.id, 'run.' || %(status)s, 'run', f.id, left(a.name, 200),
+           jsonb_build_object('code', %(code)s::text, 'issueId', f.issue_id, 'seconds', round(
+               coalesce(extract(epoch FROM clock_timestamp() - f.started_at), 0), 3))
+    FROM finished f JOIN agents_agent a ON a.id = f.agent_id
 )
-SELECT f.company_id, f.agent_id, f.issue_id, a.name, a.error_code,
-       extract(epoch FROM clock_timestamp() - f.started_at)::float8
+SELECT f.company_id, f.agent_id, f.issue_id, a.error_code
 FROM finished f JOIN agents_agent a ON a.id = f.agent_id
-"""
+"""  # noqa: S608
 
 
 @transaction.atomic(savepoint=False)
@@ -225,56 +236,34 @@ def finish(
 
     The run's token dies here. A failure stays visible at the agent until its next success.
     """
-    ended = _end(run_id, epoch, status, code, message, summary, result or {})
+    recorded = activity.kept()
+    values: dict[str, Any] = {
+        "run_id": run_id,
+        "epoch": epoch,
+        "status": str(status),
+        "code": str(code),
+        "message": output.clean(message)[:MESSAGE_CHARS],
+        "summary": output.clean(summary)[:SUMMARY_CHARS],
+        "result": output.to_json(result or {}),
+        "activity": activity.as_json(recorded),
+        "activity_id": new_id(),
+        "now": now or timezone.now(),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_FINISH, values)
+        ended = cursor.fetchone()
     if ended is None:
         _blocked(run_id, epoch, f"finish:{status}")
         return False
-    company_id, agent_id, issue_id, name, error_code, seconds = ended
+    activity.written(recorded)
+    company_id, agent_id, issue_id, error_code = ended
     error = {Status.SUCCEEDED: "", Status.CANCELLED: error_code}.get(Status(status), code)
     if error != error_code:
         Agent.objects.filter(id=agent_id).update(error_code=error)
-    activity.record(
-        company_id=company_id,
-        actor=Actor("agent", agent_id, name, run_id),
-        action=f"run.{status}",
-        entity_type="run",
-        entity_id=run_id,
-        entity_name=name,
-        details={
-            "code": code,
-            "issueId": str(issue_id) if issue_id else None,
-            "seconds": round(seconds or 0, 3),
-        },
-        now=now or timezone.now(),
-    )
+    live.publish(company_id, "activity")
     meters.count_at_commit(meters.RUNS_ENDED, f"{status}:{code}")
     _announce(company_id, run_id, agent_id, issue_id)
     return True
-
-
-def _end(
-    run_id: uuid.UUID,
-    epoch: int,
-    status: str,
-    code: str,
-    message: str,
-    summary: str,
-    result: Mapping[str, Any],
-) -> tuple[Any, ...] | None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _FINISH,
-            {
-                "run_id": run_id,
-                "epoch": epoch,
-                "status": str(status),
-                "code": str(code),
-                "message": output.clean(message)[:MESSAGE_CHARS],
-                "summary": output.clean(summary)[:SUMMARY_CHARS],
-                "result": output.to_json(result),
-            },
-        )
-        return cursor.fetchone()
 
 
 def _announce(

@@ -1,7 +1,7 @@
 """Who did what: one row a change, written in the transaction of the change.
 
 `record` writes a row at once; inside `together` the rows are kept and written in one statement,
-by its end or by a statement that takes them along (`take`, `NOTE`).
+by its end or by a statement that takes them along (`kept`, `NOTE`, `written`).
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ def record(
         details=details,
         now=now,
     )
-    kept = _kept.get()
-    if kept is None:
+    together_with = _kept.get()
+    if together_with is None:
         _write([row])
     else:
-        kept.append(row)
+        together_with.append(row)
     live.publish(company_id, "activity")
     made: uuid.UUID = row["id"]
     return made
@@ -119,23 +119,27 @@ def together() -> Iterator[None]:
     if _kept.get() is not None:
         yield
         return
-    kept: list[Row] = []
-    token = _kept.set(kept)
+    rows: list[Row] = []
+    token = _kept.set(rows)
     try:
         yield
     finally:
         _kept.reset(token)
-    if kept:
-        _write(kept)
+    if rows:
+        _write(rows)
 
 
-def take() -> list[Row]:
-    """The rows that `together` has kept so far; whoever takes them writes them."""
-    kept = _kept.get()
-    if not kept:
-        return []
-    taken, kept[:] = list(kept), []
-    return taken
+def kept() -> list[Row]:
+    """The rows that `together` has kept so far, for a statement that writes them along."""
+    return list(_kept.get() or ())
+
+
+def written(rows: list[Row]) -> None:
+    """A statement has written these kept rows."""
+    left = _kept.get()
+    if rows and left is not None:
+        done = {row["id"] for row in rows}
+        left[:] = [row for row in left if row["id"] not in done]
 
 
 def as_json(rows: list[Row]) -> str:

@@ -215,11 +215,17 @@ SELECT EXISTS (SELECT 1 FROM issues_checkout WHERE issue_id = %(id)s AND release
 """
 
 
-def closed(issue: Issue, *, actor: Actor, now: datetime, locked: dict[uuid.UUID, Issue]) -> None:
-    """Nothing is left to do here; who waited may go on. `locked` holds the rows of those."""
-    with connection.cursor() as cursor:
-        cursor.execute(_LEFT, {"id": issue.id, "own": actor.run_id})
-        is_held, is_run, is_asked = cursor.fetchone()
+def closed(
+    issue: Issue,
+    *,
+    actor: Actor,
+    now: datetime,
+    locked: dict[uuid.UUID, Issue],
+    left: tuple[bool, bool, bool] | None = None,
+) -> None:
+    """Nothing is left to do here; who waited may go on. `locked` holds the rows of those. `left`:
+    whether somebody holds it, runs are there and something is asked, if the caller knows."""
+    is_held, is_run, is_asked = left or _left(issue, actor)
     if is_held:
         release_checkouts(issue, reason=issue.status, now=now)
     if is_run:
@@ -232,6 +238,13 @@ def closed(issue: Issue, *, actor: Actor, now: datetime, locked: dict[uuid.UUID,
         _free(locked[issue_id], by=issue, actor=actor, now=now)
     if issue.parent_id in locked:
         _child_closed(locked[issue.parent_id], actor=actor, now=now)
+
+
+def _left(issue: Issue, actor: Actor) -> tuple[bool, bool, bool]:
+    with connection.cursor() as cursor:
+        cursor.execute(_LEFT, {"id": issue.id, "own": actor.run_id})
+        is_held, is_run, is_asked = cursor.fetchone()
+    return is_held, is_run, is_asked
 
 
 def _free(issue: Issue, *, by: Issue, actor: Actor, now: datetime) -> None:

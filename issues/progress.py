@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db import connection
 
-from agents import loop_limits, loops, runs
+from agents import loop_limits, loops
 from agents.adapters.base import Code
 from agents.loop_limits import Limits
 from agents.loops import Finding
@@ -39,17 +39,19 @@ def judge(
     message: str,
     result: Mapping[str, Any],
     now: datetime,
+    made: int | None = None,
 ) -> Finding | None:
-    """Called in the transaction that ends a run, after everything else is written; `ending` is
-    its code. Holds the agent when it went round in circles and says what was found."""
-    run = runs.read(run.pk) or run
+    """Called in the transaction that ends a run, after everything else is written; `run` is as it
+    has ended, with its agent and issue, `ending` its code, `made` how many issues its agent has
+    made since it began, if the caller knows. Holds the agent when it went round in circles and
+    says what was found."""
     limits = loop_limits.of(run.agent)
     if ending == Code.LOOP:
         finding: Finding | None = loops.stopped(message=message, result=result)
     else:
         finding = (
             loops.overspent(run=run)
-            or _fan_out(run, limits, now)
+            or _fan_out(run, limits, now, made)
             or _standing_still(run, limits, now)
         )
     if finding is not None:
@@ -63,24 +65,28 @@ WHERE company_id = %s AND created_by_agent_id = %s AND created_at BETWEEN %s AND
 """
 
 
-def _fan_out(run: HeartbeatRun, limits: Limits, now: datetime) -> Finding | None:
+def _fan_out(run: HeartbeatRun, limits: Limits, now: datetime, made: int | None) -> Finding | None:
     """Has the run created all the issues that one may? It would have gone on."""
     if run.started_at is None:
         return None
-    with connection.cursor() as cursor:
-        cursor.execute(_MADE, [run.company_id, run.agent_id, run.started_at, now])
-        (count,) = cursor.fetchone()
+    count = _made(run, now) if made is None else made
     if count < limits.issues_a_run:
         return None
-    made = Issue.objects.for_company(run.company_id).filter(
-        created_by_agent_id=run.agent_id, created_at__gte=run.started_at, created_at__lte=now
+    theirs = Issue.objects.for_company(run.company_id).filter(
+        created_by_agent_id=run.agent_id, created_at__gte=run.started_at
     )
-    shown = list(made.order_by("-created_at", "-id").values_list("identifier", flat=True)[:10])
+    shown = list(theirs.order_by("-created_at", "-id").values_list("identifier", flat=True)[:10])
     return Finding(
         "fan_out",
         f"One run has created {count} issues, the latest {shown[0]}.",
         {"issues": count, "latest": shown},
     )
+
+
+def _made(run: HeartbeatRun, now: datetime) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(_MADE, [run.company_id, run.agent_id, run.started_at, now])
+        return int(cursor.fetchone()[0])
 
 
 def _standing_still(run: HeartbeatRun, limits: Limits, now: datetime) -> Finding | None:

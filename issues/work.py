@@ -1,154 +1,35 @@
-"""The work: how agents take issues, give them back, and what the end of a run means for one.
+"""The work: how agents take issues (in `checkouts.py`, called through this module), give them
+back, and what the end of a run means for one.
 
-A checkout is a row. "One live checkout an issue" is a unique rule of the database; these verbs
-lock the issue before they look, so that a race has one winner and the others get a 409 that says
-who has it. Releasing closes one's own row and cannot touch a successor's.
+A checkout is a row; releasing closes one's own and cannot touch a successor's. What the end of a
+run reads, locks and writes is in `endings.py`.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
-from agents import runs, wakes
+from agents import wakes
 from agents.models import Agent, HeartbeatRun
-from companies import activity, rows
+from companies import activity, live
 from companies.activity import Actor
-from companies.errors import Forbidden, Invalid, NotFound
-from issues import closing_words, consequences, graph, ownership, steps, taking, transitions
-from issues.models import Checkout, Comment, Issue
+from companies.errors import Forbidden
+from issues import checkouts, closing_words, consequences, endings, graph, ownership, steps
+from issues.checkouts import EXPECTED, as_agent, begin, checkout
+from issues.models import Comment, Issue
+
+__all__ = ["EXPECTED", "begin", "checkout", "force_release", "release", "report"]
 
 S = Issue.Status
 Run = HeartbeatRun.Status
 
-EXPECTED = (S.TODO, S.BACKLOG, S.BLOCKED, S.IN_REVIEW)
 MAX_FOLLOW_UPS = 2  # runs that end without finishing, before a person has to decide
 FOLLOW_UP_SECONDS = 60
-
-
-@transaction.atomic
-def checkout(
-    *,
-    issue: Issue,
-    agent: Agent,
-    run: HeartbeatRun | None = None,
-    expected_statuses: Collection[str] = EXPECTED,
-    actor: Actor | None = None,
-    now: datetime | None = None,
-) -> Issue:
-    """The issue is this agent's, and in progress. Again by the owner: no change, the same answer.
-
-    Adopts the lock of a dead run of the same agent and takes over from a dead run of another one
-    when the issue is now this agent's. An unassigned issue becomes the agent's. Raises Conflict
-    with the current owner and status, Unprocessable when an open issue blocks it.
-    """
-    return _checkout(
-        issue_id=issue.id,
-        agent=agent,
-        run=run,
-        expected_statuses=expected_statuses,
-        actor=actor,
-        now=now or timezone.now(),
-    )
-
-
-def _checkout(
-    *,
-    issue_id: uuid.UUID,
-    agent: Agent,
-    run: HeartbeatRun | None,
-    expected_statuses: Collection[str],
-    actor: Actor | None,
-    now: datetime,
-) -> Issue:
-    """Refuses before it writes, so that a refusal needs no savepoint."""
-    _check_expected(expected_statuses)
-    row = graph.lock_row(issue_id)
-    if row.company_id != agent.company_id:
-        raise NotFound("There is no such issue.")
-    held = ownership.holder(row.id)
-    if held is not None and _is_mine(held, agent, run):
-        if run is not None and held.run_id != run.id:
-            held.run = run
-            held.save(update_fields=["run"])
-        if row.status == S.IN_PROGRESS:
-            return row
-    _check_free(row, held, agent, run)
-    if row.status not in expected_statuses and not (
-        row.status == S.IN_PROGRESS and row.assignee_agent_id == agent.id
-    ):
-        raise ownership.conflict(
-            row,
-            "unexpected_status",
-            f"{row.identifier} is {transitions.word(row.status)}.",
-            known=[held],
-            expectedStatuses=sorted(expected_statuses),
-        )
-    if row.status in Issue.CLOSED:
-        raise ownership.conflict(
-            row, "issue_closed", f"{row.identifier} is {transitions.word(row.status)}.",
-            known=[held],
-        )  # fmt: skip
-    steps.refuse_blocked(row, S.IN_PROGRESS, person=False)
-    if held is not None and held.agent_id != agent.id:
-        _close(held, reason="holder_gone", now=now)
-        held = None
-    if held is None:
-        rows.insert(
-            Checkout(company_id=row.company_id, issue=row, agent=agent, run=run, created_at=now)
-        )
-    before = row.status
-    row.assignee_agent = agent
-    steps.mark(row, S.IN_PROGRESS, now)
-    consequences.save(row, now, {"assignee_agent"})
-    consequences.record(
-        row,
-        actor=actor or _as_agent(agent, run),
-        action="issue.checked_out",
-        now=now,
-        details={
-            "agentId": str(agent.id),
-            "before": {"status": before},
-            "after": {"status": row.status},
-        },
-    )
-    consequences.announce(row)
-    return row
-
-
-@transaction.atomic(savepoint=False)
-def begin(*, run: HeartbeatRun, now: datetime | None = None) -> Issue | None:
-    """What the engine calls at the start of a run: check the run's issue out, where it is the
-    agent's to work on. None when the run only answers (somebody else's issue, a closed or blocked
-    one) or has no issue. Raises Conflict when the issue is held by a live run, and runs.Stale when
-    the run has changed hands: a checkout under a former epoch would be nobody's to end."""
-    issue = run.issue
-    if issue is None or issue.assignee_agent_id != run.agent_id:
-        return None
-    if issue.status in (*Issue.CLOSED, S.BACKLOG):
-        return None
-    now = now or timezone.now()
-    if taking.at_once(run, now):
-        return issue
-    try:
-        row = _checkout(
-            issue_id=issue.id,
-            agent=run.agent,
-            run=run,
-            expected_statuses=(*EXPECTED, S.IN_PROGRESS),
-            actor=None,
-            now=now,
-        )
-    except transitions.Unprocessable as refusal:
-        if refusal.code == "open_blockers":
-            return None
-        raise
-    runs.hold(run_id=run.pk, epoch=run.epoch)
-    return row
 
 
 @transaction.atomic
@@ -182,7 +63,7 @@ def release(
         return row  # a successor's; mine is over already
     changed = held is not None
     if held is not None:
-        _close(held, reason=reason, now=now)
+        checkouts.close(held, reason=reason, now=now)
     before = row.status
     if row.status == S.IN_PROGRESS and row.assignee_user_id is None:
         steps.mark(row, S.TODO, now)
@@ -195,7 +76,7 @@ def release(
     consequences.save(row, now, {"assignee_agent"})
     consequences.record(
         row,
-        actor=actor or (_as_agent(agent, run) if agent else activity.SYSTEM),
+        actor=actor or (as_agent(agent, run) if agent else activity.SYSTEM),
         action="issue.released",
         now=now,
         details={
@@ -224,17 +105,6 @@ def force_release(
     return row
 
 
-# What the end of a run touches, asked for under the graph's lock: the issue's parent, the issues
-# that it blocks, and those that the run has checked out.
-_AROUND = """
-SELECT issue.parent_id,
-       ARRAY(SELECT b.issue_id FROM issues_blocker b WHERE b.blocking_id = wanted.id),
-       ARRAY(SELECT c.issue_id FROM issues_checkout c
-             WHERE c.run_id = %s AND c.released_at IS NULL)
-FROM (SELECT %s::uuid AS id) wanted LEFT JOIN issues_issue issue ON issue.id = wanted.id
-"""
-
-
 @transaction.atomic(savepoint=False)
 def report(
     *,
@@ -245,103 +115,158 @@ def report(
     code: str = "",
     message: str = "",
     retry_at: datetime | None = None,
+    seen: endings.Seen | None = None,
     now: datetime | None = None,
 ) -> Issue | None:
     """What the end of a run means for its issue. Called before the run's row is finished.
 
     `status` is what the run becomes; `wish` the status that the adapter's `Done` asks for;
-    `retry_at` is set when another attempt follows. Success: the summary is a comment (unless the
-    agent wrote one in this run) and an issue still in progress goes where the wish or the agent's
-    policy says. Failure: to do again while an attempt follows, else blocked with the reason in the
-    thread. Cancelled: to do again, silently. Always: this run's checkouts end, also those of
-    other issues that it took on its way. Twice is once.
+    `retry_at` is set when another attempt follows; `seen` when the run was read by `endings.read`
+    in this transaction. Success: the summary is a comment (unless the agent wrote one in this run)
+    and an issue still in progress goes where the wish or the agent's policy says. Failure: to do
+    again while an attempt follows, else blocked with the reason in the thread. Cancelled: to do
+    again, silently. Always: this run's checkouts end, also those of other issues that it took on
+    its way. Twice is once.
     """
     now = now or timezone.now()
-    graph.lock(run.company_id, "read")
-    neighbours, taken = _around(run)
-    others = taken - {run.issue_id}
-    locked = graph.lock_rows(others | neighbours | ({run.issue_id} if run.issue_id else set()))
-    for issue_id in sorted(others & locked.keys()):
+    if seen is not None and not seen.holds and run.issue_id is None:
+        return None
+    if seen is None or run.issue_id is None:
+        graph.lock(run.company_id, "read")
+    locked, taken = endings.lock(run)
+    for issue_id in sorted(taken - {run.issue_id}):
         release(issue=locked[issue_id], agent=run.agent, run=run, now=now, reason=f"run_{status}")
     row = locked.pop(run.issue_id, None) if run.issue_id else None
     if row is None:
         return None
-    actor = _as_agent(run.agent, run)
-    held = _close_of(row, run, reason=f"run_{status}", now=now)
-    failed = status not in (Run.SUCCEEDED, Run.CANCELLED) and retry_at is None
+    _conclude(
+        row,
+        run,
+        endings.look(row, run),
+        _End(status, summary, wish, code, message, retry_at, now),
+        locked,
+    )
+    return row
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a run ended, as `report` is told."""
+
+    status: str
+    summary: str
+    wish: str | None
+    code: str
+    message: str
+    retry_at: datetime | None
+    now: datetime
+
+    @property
+    def failed(self) -> bool:
+        """For good: no attempt follows."""
+        return self.status not in (Run.SUCCEEDED, Run.CANCELLED) and self.retry_at is None
+
+
+def _conclude(
+    row: Issue, run: HeartbeatRun, look: endings.Look, end: _End, locked: dict[uuid.UUID, Issue]
+) -> None:
+    """Leave the run's words at its locked issue, and put it where it goes on."""
+    now = end.now
     # It failed before it had the issue in hand: still nobody else will do it.
-    unstarted = not held and failed and row.status == S.TODO
-    if status == Run.SUCCEEDED:
-        closing_words.say(row, run, summary, now)
-    elif failed and (held or unstarted) and row.assignee_agent_id == run.agent_id:
-        unstarted = closing_words.say_failed(row, run, code, message, now) and unstarted
-    if not held and not unstarted:
-        return row
+    unstarted = not look.is_mine and end.failed and row.status == S.TODO
+    said = _closing_words(row, run, look, end, about_work=look.is_mine or unstarted)
+    unstarted = unstarted and not (look.has_failed and row.assignee_agent_id == run.agent_id)
+    if said is not None:
+        _tell(row, run, said, now)
     before = row.status
-    mine = row.status == S.IN_PROGRESS or unstarted
+    mine = (look.is_mine and row.status == S.IN_PROGRESS) or unstarted
     if mine and row.assignee_agent_id == run.agent_id:
-        if status == Run.SUCCEEDED:
-            _settle(row, run, wish, now)
-        elif status == Run.CANCELLED or retry_at is not None:
+        if end.status == Run.SUCCEEDED:
+            _settle(row, run, look, end.wish, now)
+        elif end.status == Run.CANCELLED or end.retry_at is not None:
             steps.mark(row, S.TODO, now)
         else:
             steps.mark(row, S.BLOCKED, now)
-            row.blocked_reason = closing_words.failure(run, code)[:500]
-    if row.status != before:
-        consequences.save(row, now)
+            row.blocked_reason = closing_words.failure(run, end.code)[:500]
+    changed = row.status != before
+    if said is not None or look.is_mine or changed:
+        reason = f"run_{end.status}"
+        endings.write(row, run, reason=reason, said=said, changed=changed, now=now)
+    if said is not None and said.author_agent_id is not None:
+        _call(row, run, said, now)
+    if not look.is_mine and not unstarted:
+        return
+    if changed:
         consequences.record(
             row,
-            actor=actor,
+            actor=as_agent(run.agent, run),
             action="issue.updated",
             now=now,
             details={
                 "before": {"status": before},
                 "after": {"status": row.status},
                 "by": "end of run",
-                **({"code": code} if code else {}),
+                **({"code": end.code} if end.code else {}),
             },
         )
     consequences.announce(row)
-    if row.status != before and row.status in Issue.CLOSED:
-        consequences.closed(row, actor=actor, now=now, locked=locked)
-    return row
-
-
-def _around(run: HeartbeatRun) -> tuple[set[uuid.UUID], set[uuid.UUID]]:
-    """Whom closing the run's issue may free, and all issues that the run has checked out."""
-    with connection.cursor() as cursor:
-        cursor.execute(_AROUND, [run.pk, run.issue_id])
-        parent, blocked, taken = cursor.fetchone()
-    return {*blocked, *([parent] if parent else [])}, set(taken)
-
-
-def _close_of(row: Issue, run: HeartbeatRun, *, reason: str, now: datetime) -> bool:
-    """End the run's own checkout of a locked issue. Had it one?"""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE issues_checkout SET released_at = %s, release_reason = %s"
-            " WHERE issue_id = %s AND run_id = %s AND released_at IS NULL",
-            [now, reason[:40], row.pk, run.pk],
+    if changed and row.status in Issue.CLOSED:
+        consequences.closed(
+            row,
+            actor=as_agent(run.agent, run),
+            now=now,
+            locked=locked,
+            left=(look.is_held, look.is_run, look.is_asked),
         )
-        return cursor.rowcount > 0
 
 
-# What decides where an issue goes whose agent ended well; people's comments that wait for the
-# agent's next run are only looked for when there is such a run.
-_OPEN_ENDS = """
-SELECT EXISTS (SELECT 1 FROM issues_interaction WHERE issue_id = %(id)s AND status = 'pending'),
-       EXISTS (SELECT 1 FROM agents_heartbeatrun
-               WHERE agent_id = %(agent_id)s AND issue_id = %(id)s AND status = 'queued'),
-       EXISTS (SELECT 1 FROM issues_blocker WHERE issue_id = %(id)s)
-"""
+def _closing_words(
+    row: Issue, run: HeartbeatRun, look: endings.Look, end: _End, *, about_work: bool
+) -> endings.Words | None:
+    """The agent's, unless it has spoken itself; or once why it failed, where it should have done
+    the work."""
+    if end.status == Run.SUCCEEDED:
+        body = "" if look.has_spoken else closing_words.of(end.summary)
+        return endings.words(body, run.agent) if body else None
+    if not (end.failed and about_work and row.assignee_agent_id == run.agent_id):
+        return None
+    if look.has_failed:
+        return None
+    return endings.words(closing_words.failed(run, end.code, end.message), None)
 
 
-def _settle(row: Issue, run: HeartbeatRun, wish: str | None, now: datetime) -> None:
-    """Where an issue goes whose agent ended well without saying so itself."""
-    with connection.cursor() as cursor:
-        cursor.execute(_OPEN_ENDS, {"id": row.id, "agent_id": run.agent_id})
-        is_asked, is_called, has_blockers = cursor.fetchone()
-    if is_asked:
+def _tell(row: Issue, run: HeartbeatRun, said: endings.Words, now: datetime) -> None:
+    """Note the agent's words in the activity; the system's are for the inbox."""
+    if said.author_agent_id is None:
+        live.publish(row.company_id, "inbox")
+        return
+    consequences.record(
+        row,
+        actor=as_agent(run.agent, run),
+        action="issue.commented",
+        now=now,
+        details={"commentId": str(said.id), "excerpt": said.body[:200]},
+    )
+
+
+def _call(row: Issue, run: HeartbeatRun, said: endings.Words, now: datetime) -> None:
+    """Wake whom the agent's closing words call; who calls nobody wakes nobody."""
+    actor = as_agent(run.agent, run)
+    if "@" not in said.body or consequences.talk_is_paused(row, actor, now):
+        return
+    comment = Comment(
+        id=said.id, company_id=row.company_id, issue=row, author_agent=run.agent, run=run,
+        body=said.body, created_at=now,
+    )  # fmt: skip
+    consequences.wake_mentioned(comment, row, actor=actor, now=now)
+
+
+def _settle(
+    row: Issue, run: HeartbeatRun, look: endings.Look, wish: str | None, now: datetime
+) -> None:
+    """Where an issue goes whose agent ended well without saying so itself. People's comments that
+    wait for the agent's next run are only looked for when there is such a run."""
+    if look.is_asked:
         steps.mark(row, S.IN_REVIEW, now)
     elif wish == S.IN_PROGRESS:
         _go_on(row, run, now)
@@ -350,14 +275,14 @@ def _settle(row: Issue, run: HeartbeatRun, wish: str | None, now: datetime) -> N
         row.blocked_reason = f"{run.agent.name} cannot go on; its last comment says why."
     elif wish == S.CANCELLED:
         steps.mark(row, S.CANCELLED, now)
-    elif wish is None and row.children.open().exists():
+    elif wish is None and look.has_open_children:
         steps.mark(row, S.BLOCKED, now)
         row.blocked_reason = consequences.WAITS_FOR_CHILDREN
-    elif is_called and consequences.unread_by(run.agent, row):
+    elif look.is_called and consequences.unread_by(run.agent, row):
         steps.mark(row, S.TODO, now)  # people wrote meanwhile: the queued run takes that up
     else:
         to = wish or run.agent.on_finish
-        blocked = to == S.DONE and has_blockers and bool(graph.open_blockers(row.id))
+        blocked = to == S.DONE and look.has_blockers and bool(graph.open_blockers(row.id))
         steps.mark(row, S.IN_REVIEW if blocked else to, now)
 
 
@@ -389,59 +314,3 @@ def _go_on(row: Issue, run: HeartbeatRun, now: datetime) -> None:
         now=now,
         not_before=now + timedelta(seconds=FOLLOW_UP_SECONDS),
     )
-
-
-def _check_expected(expected: Collection[str]) -> None:
-    if not expected or any(one not in S.values for one in expected):
-        raise Invalid(
-            "invalid_status",
-            "expectedStatuses is a list of issue statuses.",
-            field="expected_statuses",
-        )
-
-
-def _check_free(row: Issue, held: Checkout | None, agent: Agent, run: HeartbeatRun | None) -> None:
-    """Raise Conflict when the issue is somebody else's, or in the hands of a live run."""
-    if row.assignee_user_id is not None:
-        raise ownership.conflict(
-            row, "assigned_to_person", "This issue belongs to a person.", known=[held]
-        )
-    if held is not None and held.agent_id == agent.id and not _is_mine(held, agent, run):
-        raise ownership.conflict(
-            row,
-            "checkout_conflict",
-            "Another run of this agent works on this issue.",
-            known=[held],
-        )
-    if row.assignee_agent_id not in (None, agent.id):
-        raise ownership.conflict(
-            row, "checkout_conflict", "Another agent has this issue.", known=[held]
-        )
-    if held is not None and held.agent_id != agent.id and _is_alive(held):
-        raise ownership.conflict(
-            row, "checkout_conflict", "Another agent works on this issue.", known=[held]
-        )
-
-
-def _is_alive(held: Checkout) -> bool:
-    """Does the holder still work? A checkout without a run (an agent that works elsewhere with
-    its own key) lives until it is released."""
-    return held.run is None or held.run.status in HeartbeatRun.LIVE
-
-
-def _is_mine(held: Checkout, agent: Agent, run: HeartbeatRun | None) -> bool:
-    """The same agent, by the same run, or no other live one."""
-    if held.agent_id != agent.id:
-        return False
-    return run is None or held.run_id in (None, run.id) or not _is_alive(held)
-
-
-def _close(held: Checkout, *, reason: str, now: datetime) -> None:
-    Checkout.objects.filter(id=held.id, released_at=None).update(
-        released_at=now, release_reason=reason[:40]
-    )
-
-
-def _as_agent(agent: Agent, run: HeartbeatRun | None) -> Actor:
-    run_id: uuid.UUID | None = run.id if run is not None else None
-    return Actor("agent", agent.id, agent.name, run_id)

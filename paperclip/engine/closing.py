@@ -15,7 +15,7 @@ from agents import outcomes, providers, roster, runs
 from agents.adapters.base import AdapterError, Code, Throttled
 from agents.models import HeartbeatRun, Hold
 from companies import activity, clock, faultpoints
-from issues import progress, work
+from issues import endings, progress, work
 
 Status = HeartbeatRun.Status
 
@@ -43,38 +43,18 @@ def close_run(claimed: runs.Claimed, ending: Ending) -> None:
     """
     now = clock.now()
     with transaction.atomic():
-        run = runs.held(run_id=claimed.run_id, epoch=claimed.epoch)
-        if run is None:
+        seen = endings.read(run_id=claimed.run_id, epoch=claimed.epoch)
+        if seen is None:
             if _is_closed(claimed, ending):
                 return
             raise runs.Stale(f"run {claimed.run_id} has left epoch {claimed.epoch}")
         if ending.status == Status.LOST:
             _put_down(claimed, now)
             return
+        run = seen.run
         retry_at = ending.retry_at or _retry_at(run, ending, now)
         message = _message(run, ending)
-        work.report(
-            run=run,
-            status=ending.status,
-            summary=ending.summary,
-            wish=ending.wish,
-            code=ending.code,
-            message=message,
-            retry_at=retry_at,
-            now=now,
-        )
-        faultpoints.reach("reported", run.pk)
-        if not runs.finish(
-            run_id=run.pk,
-            epoch=run.epoch,
-            status=ending.status,
-            code=ending.code,
-            message=message,
-            summary=ending.summary,
-            result=ending.result,
-            now=now,
-        ):
-            raise runs.Stale(f"run {claimed.run_id} has left epoch {claimed.epoch}")
+        _end(seen, ending, message, retry_at, now)
         if retry_at is not None:
             waited_only = ending.status == Status.CANCELLED
             runs.again(
@@ -93,8 +73,47 @@ def close_run(claimed: runs.Claimed, ending: Ending) -> None:
                     actor=activity.SYSTEM,
                     now=now,
                 )
-        progress.judge(run=run, ending=ending.code, message=message, result=ending.result, now=now)
+        progress.judge(
+            run=run,
+            ending=ending.code,
+            message=message,
+            result=ending.result,
+            now=now,
+            made=seen.made,
+        )
         faultpoints.reach("finished", run.pk)
+
+
+def _end(
+    seen: endings.Seen, ending: Ending, message: str, retry_at: datetime | None, now: datetime
+) -> None:
+    """Report to the issue and finish the run; `seen.run` is as it has ended then."""
+    run = seen.run
+    with activity.together():
+        run.issue = work.report(
+            run=run,
+            status=ending.status,
+            summary=ending.summary,
+            wish=ending.wish,
+            code=ending.code,
+            message=message,
+            retry_at=retry_at,
+            seen=seen,
+            now=now,
+        )
+        faultpoints.reach("reported", run.pk)
+        if not runs.finish(
+            run_id=run.pk,
+            epoch=run.epoch,
+            status=ending.status,
+            code=ending.code,
+            message=message,
+            summary=ending.summary,
+            result=ending.result,
+            now=now,
+        ):
+            raise runs.Stale(f"run {run.pk} has left epoch {run.epoch}")
+    run.status = ending.status
 
 
 def _put_down(claimed: runs.Claimed, now: datetime) -> None:

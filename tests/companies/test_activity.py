@@ -52,14 +52,17 @@ def test_rows_recorded_together_are_one_statement_in_their_order(
     assert actions()[-1] == "alone"
 
 
-def test_who_takes_the_rows_writes_them(acme: Company, now: datetime) -> None:
+def test_rows_that_another_statement_has_written_are_not_written_again(
+    acme: Company, now: datetime
+) -> None:
     with activity.together():
-        note(acme, now, "taken")
-        (row,) = activity.take()
+        note(acme, now, "written")
+        rows = activity.kept()
         note(acme, now, "left")
-        assert row["action"] == "taken"
+        assert [row["action"] for row in rows] == ["written"]
+        activity.written(rows)
     assert actions() == ["left"]
-    assert activity.take() == []
+    assert activity.kept() == []
 
 
 def test_what_raises_leaves_nothing(acme: Company, now: datetime) -> None:

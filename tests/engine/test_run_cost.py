@@ -20,7 +20,7 @@ from tests import factories
 pytestmark = pytest.mark.django_db
 
 OPENING = 3
-CLOSING = 16
+CLOSING = 5
 
 
 @pytest.fixture
@@ -47,11 +47,23 @@ def test_a_run_begins_with_few_statements(claimed):
 
 
 def test_a_run_ends_with_few_statements(claimed):
-    """Report to the issue, say the closing words, finish, judge."""
+    """Read the run, lock its issue, look, write there, finish."""
     open_run(claimed)
     with CaptureQueriesContext(connection) as captured:
         close_run(claimed, Ending("succeeded", summary="All done.", wish="done"))
     assert len(statements(captured)) <= CLOSING, "\n".join(statements(captured))
+    assert HeartbeatRun.objects.get().status == "succeeded"
+
+
+def test_a_run_without_an_issue_costs_five_statements(ada):
+    """Read it, its agent's inbox, its limits; read it, finish it."""
+    factories.run(ada)
+    worker = workers.register(instance="here", slot=0, pid=1, capacity=1)
+    (one,) = runs.claim(worker_id=worker, limit=1)
+    with CaptureQueriesContext(connection) as captured:
+        open_run(one)
+        close_run(one, Ending("succeeded", summary="All done."))
+    assert len(statements(captured)) <= 5, "\n".join(statements(captured))
     assert HeartbeatRun.objects.get().status == "succeeded"
 
 

@@ -174,7 +174,8 @@ def carry(ada, acme, now):
         work.report(run=run, status="succeeded", summary=summary, wish=wish, now=end)
         runs.finish(run_id=run.pk, epoch=run.epoch, status="succeeded", summary=summary, now=end)
         ada.runs.filter(status="queued").delete()
-        finding = progress.judge(run=run, ending="", message="", result={}, now=end)
+        ended = runs.read(run.pk)
+        finding = progress.judge(run=ended, ending="", message="", result={}, now=end)
         return finding.kind if finding else ""
 
     return one
