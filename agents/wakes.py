@@ -196,6 +196,7 @@ def _is_ping_pong(agent: Agent, issue: Wakeable, now: datetime) -> bool:
         about = about.filter(occurred_at__gt=since)
         if runs.filter(created_at__gt=since).count() < WAKES_AN_HOUR:
             return False
+    activity.flush()
     if not about.filter(action="issue.wakes_cut").exists():
         activity.record(
             company_id=agent.company_id,

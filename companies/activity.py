@@ -115,7 +115,7 @@ def entry(
 @contextmanager
 def together() -> Iterator[None]:
     """What is recorded inside is written in one statement at the end. Inside a transaction only:
-    what raises leaves nothing behind. Who reads activity must come after it."""
+    what raises leaves nothing behind. Who reads activity inside asks for `flush` first."""
     if _kept.get() is not None:
         yield
         return
@@ -140,6 +140,14 @@ def written(rows: list[Row]) -> None:
     if rows and left is not None:
         done = {row["id"] for row in rows}
         left[:] = [row for row in left if row["id"] not in done]
+
+
+def flush() -> None:
+    """Write what `together` has kept so far, for who is about to read activity."""
+    rows = kept()
+    if rows:
+        _write(rows)
+        written(rows)
 
 
 def as_json(rows: list[Row]) -> str:

@@ -65,6 +65,17 @@ def test_rows_that_another_statement_has_written_are_not_written_again(
     assert activity.kept() == []
 
 
+def test_who_reads_inside_flushes_first(acme: Company, now: datetime) -> None:
+    with activity.together():
+        note(acme, now, "first")
+        assert actions() == []
+        activity.flush()
+        assert actions() == ["first"]
+        note(acme, now, "second")
+    assert actions() == ["first", "second"]
+    activity.flush()
+
+
 def test_what_raises_leaves_nothing(acme: Company, now: datetime) -> None:
     with pytest.raises(RuntimeError), transaction.atomic(), activity.together():
         note(acme, now, "first")
