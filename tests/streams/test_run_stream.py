@@ -146,12 +146,13 @@ def test_the_listener_comes_back_after_its_connection_is_killed(
             await viewer.until(lambda v: v.status == 200)
             killed = heart.listener_pid
 
-            def kill() -> None:
-                with connection.cursor() as cursor:
+            def write_in_the_gap() -> None:
+                # The commit comes right after the kill, before anybody can be connected again.
+                with transaction.atomic(), connection.cursor() as cursor:
+                    write(adas_run, 1, publish=False)
                     cursor.execute("SELECT pg_terminate_backend(%s)", [killed])
 
-            await in_thread(kill)
-            await in_thread(lambda: write(adas_run, 1, publish=False))  # in the gap, unheard
+            await in_thread(write_in_the_gap)
             await viewer.until(lambda v: v.seqs() == [1])
             assert heart.listener_pid != killed
             await in_thread(lambda: write(adas_run, 2))
