@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import InterfaceError, connection, connections
+from django.db import InterfaceError, connection, connections, transaction
 
 from agents.models import AgentKey, HeartbeatRun, RunEvent
 from companies import live
