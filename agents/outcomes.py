@@ -24,12 +24,14 @@ LONGEST_JITTER_SECONDS = 300.0  # after a moment that was named: nobody waits ho
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One row of the table."""
+    """One row of the table. `remedy` is what people can do when no other attempt follows,
+    `meanwhile` while one is queued or going on; empty where that changes nothing."""
 
     code: str
     title: str
     meaning: str
     remedy: str
+    meanwhile: str = ""
     retries: int = MAX_RETRIES  # of a run, where a failure is repeated at all
     transient: bool = False  # another attempt may go better without anybody doing anything
 
@@ -40,10 +42,14 @@ def _row(
     meaning: str,
     remedy: str,
     *,
+    meanwhile: str = "",
     transient: bool = False,
     retries: int = MAX_RETRIES,
 ) -> Outcome:
-    return Outcome(str(code), title, meaning, remedy, retries, transient)
+    return Outcome(str(code), title, meaning, remedy, meanwhile, retries, transient)
+
+
+AGAIN = "Nothing: it is tried again by itself."
 
 
 TABLE: dict[str, Outcome] = {
@@ -64,8 +70,8 @@ TABLE: dict[str, Outcome] = {
         _row(
             Code.AUTH_FAILED,
             "Key not accepted",
-            "The provider does not accept the key, or nobody is signed in.",
-            "Store a valid key under Secrets and name it in the agent's configuration.",
+            "The provider or service does not accept the key, or nobody is signed in.",
+            "Store a valid key under Settings, Secrets, and name it in the agent's configuration.",
         ),
         _row(
             Code.MODEL_NOT_FOUND,
@@ -76,8 +82,8 @@ TABLE: dict[str, Outcome] = {
         _row(
             Code.BAD_REQUEST,
             "Request refused",
-            "The provider refuses the request as such.",
-            "Read the provider's message in the run's log; correct the configuration.",
+            "The provider or service refuses the request as such.",
+            "Read its message in the run's log; correct the configuration.",
         ),
         _row(
             Code.CONTEXT_TOO_LONG,
@@ -88,29 +94,34 @@ TABLE: dict[str, Outcome] = {
         _row(
             Code.QUOTA_EXHAUSTED,
             "Quota used up",
-            "The account at the provider has no money or no quota left. Waiting helps only where"
-            " the provider says when the limit is lifted: then the run is repeated.",
+            "The account at the provider has no money or no quota left.",
             "Top up the account, then resume the agent.",
+            meanwhile="It is tried again by itself when the limit is lifted. A provider that says"
+            " no time for it is released under Providers, once the account is topped up.",
         ),
         _row(
             Code.RATE_LIMITED,
             "Too many requests",
-            "The provider asks to slow down.",
-            "Nothing: the run is repeated later. If it happens often, lower the concurrency.",
+            "The provider or service asks to slow down.",
+            "Wait a while, then run the agent again. If it happens often, lower the concurrency.",
+            meanwhile=f"{AGAIN} If it happens often, lower the concurrency.",
             transient=True,
         ),
         _row(
             Code.PROVIDER_OVERLOADED,
             "Provider has trouble",
-            "The provider is overloaded or broken at the moment.",
-            "Nothing: the run is repeated later.",
+            "The provider or service is overloaded or broken at the moment.",
+            "See whether it is well again, and what it may have done already; then run the agent"
+            " again.",
+            meanwhile=AGAIN,
             transient=True,
         ),
         _row(
             Code.CONNECT_FAILED,
             "No connection",
             "The address did not answer; nothing was sent.",
-            "Check the address and whether the server runs. The run is repeated later.",
+            "Check the address and whether the server runs; then run the agent again.",
+            meanwhile="Check the address and whether the server runs. It is tried again by itself.",
             transient=True,
         ),
         _row(
@@ -124,8 +135,8 @@ TABLE: dict[str, Outcome] = {
             "Answer broke off",
             "The connection was lost in the middle of the answer, or the answer was empty or"
             " damaged: the fault of the other side.",
-            "Nothing: the run is repeated later, unless the agent may already have acted; then look"
-            " at what it did, and run it again.",
+            "Look at what the run may have done already, then run the agent again.",
+            meanwhile=AGAIN,
             transient=True,
             retries=MAX_BROKEN_RETRIES,
         ),
@@ -205,8 +216,8 @@ TABLE: dict[str, Outcome] = {
             Code.LOST,
             "Worker lost",
             "The process that carried the run died or was shut down.",
-            "Where repeating is safe a new run follows by itself; else look at what the run had"
-            " done and run the agent again.",
+            "Look at what the run may have done already, then run the agent again.",
+            meanwhile=AGAIN,
         ),
         _row(
             Code.BUDGET,
@@ -269,9 +280,9 @@ PLACES: dict[str, tuple[str, ...]] = {
     Code.MODEL_NOT_FOUND: ("configuration",),
     Code.BAD_REQUEST: ("log", "configuration"),
     Code.CONTEXT_TOO_LONG: ("configuration",),
-    Code.QUOTA_EXHAUSTED: ("connections",),
-    Code.RATE_LIMITED: ("connections",),
-    Code.PROVIDER_OVERLOADED: ("connections",),
+    Code.QUOTA_EXHAUSTED: ("connections", "agent"),
+    Code.RATE_LIMITED: ("connections", "configuration"),
+    Code.PROVIDER_OVERLOADED: ("connections", "log"),
     Code.CONNECT_FAILED: ("configuration", "connections"),
     Code.ADDRESS_REFUSED: ("configuration",),
     Code.TRUNCATED_OUTPUT: ("configuration",),
@@ -293,9 +304,17 @@ def of(code: str) -> Outcome:
     return TABLE.get(code, UNKNOWN)
 
 
-def places(code: str) -> tuple[str, ...]:
-    """Where people go to put this failure right; the log when there is nothing better."""
-    return PLACES.get(code, ("log",))
+def advice(code: str, *, repeats: bool) -> str:
+    """What people can do about a failure. `repeats`: another attempt is queued or going on."""
+    row = of(code)
+    return (row.meanwhile if repeats else "") or row.remedy
+
+
+def places(code: str, *, connected: bool = True) -> tuple[str, ...]:
+    """Where people go to put this failure right; the log when there is nothing better.
+    `connected`: the agent reaches its provider by a connection; nobody else is sent there."""
+    found = [place for place in PLACES.get(code, ()) if connected or place != "connections"]
+    return tuple(found) or ("log",)
 
 
 def retry_in(

@@ -21,9 +21,9 @@ def failed(run: HeartbeatRun, code: str, message: str) -> str:
 
 
 def failure(run: HeartbeatRun, code: str) -> str:
-    """Who could not finish, why, and what to do, on one line."""
-    outcome = outcomes.of(code)
-    return f"{run.agent.name} could not finish: {outcome.title}. {outcome.remedy}"
+    """Who could not finish, why, and what to do, on one line. Said when no attempt follows."""
+    title, advice = outcomes.of(code).title, outcomes.advice(code, repeats=False)
+    return f"{run.agent.name} could not finish: {title}. {advice}"
 
 
 def _clean(text: str, most: int) -> str:

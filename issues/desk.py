@@ -95,7 +95,8 @@ def price(item: Item) -> Price:
             .exclude(issue__status__in=Issue.CLOSED)
             .aggregate(n=Count("id"))["n"]
         )
-    if item.kind in ("hold", "failed") and item.agent is not None:
+    # A failure keeps none of an agent's other runs from starting; a hold keeps all.
+    if item.kind == "hold" and item.agent is not None:
         queued = HeartbeatRun.objects.filter(
             agent=item.agent, status=HeartbeatRun.Status.QUEUED
         ).count()

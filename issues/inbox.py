@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connection
 
-from agents import outcomes
+from agents import attempts, outcomes
 from agents.connection_models import ProviderConnection
 from agents.models import Agent, HeartbeatRun, Hold
 from issues import questions
@@ -238,18 +238,16 @@ def _reviews(company_id: uuid.UUID, limit: int) -> list[Item]:
 
 
 def _failures(company_id: uuid.UUID, now: datetime, limit: int) -> list[Item]:
-    """The last failed run of each agent that has not succeeded since."""
+    """The last failed run of each agent that has not succeeded since and is not tried again by
+    itself."""
+    last = attempts.last_failed(company_id).filter(
+        created_at__gte=now - timedelta(days=FAILED_DAYS), agent__status=Agent.Status.ACTIVE
+    )
     rows = (
-        HeartbeatRun.objects.for_company(company_id)
-        .filter(
-            status__in=[Run.FAILED, Run.TIMED_OUT, Run.UNKNOWN],
-            created_at__gte=now - timedelta(days=FAILED_DAYS),
-            agent__status=Agent.Status.ACTIVE,
-        )
-        .exclude(agent__error_code="")
+        HeartbeatRun.objects.filter(id__in=last.exclude(agent__error_code="").values("id"))
+        .exclude(attempts.repeated())
         .select_related("agent", "issue")
-        .order_by("agent_id", "-created_at", "-id")
-        .distinct("agent_id")[:limit]
+        .order_by("agent_id")[:limit]
     )
     return [
         Item(
@@ -257,7 +255,7 @@ def _failures(company_id: uuid.UUID, now: datetime, limit: int) -> list[Item]:
             ref=row.id,
             at=row.finished_at or row.created_at,
             title=f"{row.agent.name}: {outcomes.of(row.code).title}",
-            text=outcomes.of(row.code).remedy,
+            text=outcomes.advice(row.code, repeats=False),
             issue=row.issue,
             agent=row.agent,
             run=row,

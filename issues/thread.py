@@ -24,7 +24,8 @@ TOLD = frozenset({"issue.commented", "interaction.asked"})
 FAILED = frozenset({"failed", "timed_out", "lost", "unknown"})
 # What the timeline shows of a run; its session, result and summary may be long.
 _RUN = (
-    *("agent__name", "status", "code", "message", "attempt", "adapter_type", "not_before"),
+    *("agent__name", "agent__slug", "agent__connection_id", "retry_of_id", "status", "code"),
+    *("message", "attempt", "adapter_type", "not_before"),
     *("created_at", "started_at", "finished_at", "input_tokens", "output_tokens"),
     *("cost_micros", "unpriced_calls"),
 )
@@ -235,24 +236,32 @@ def _add_runs(thread: Thread, runs: list[HeartbeatRun]) -> None:
 
 def _failure(runs: list[HeartbeatRun]) -> Failure | None:
     """The failure box: the newest run that ended, when it ended badly and nothing runs now."""
-    waiting = next((run for run in runs if run.status == HeartbeatRun.Status.QUEUED), None)
     ended = next((run for run in runs if run.status not in HeartbeatRun.LIVE), None)
     running = any(run.status == HeartbeatRun.Status.RUNNING for run in runs)
     if ended is None or running or ended.status not in FAILED:
         return None
-    return failure_of(ended, next_at=waiting.not_before if waiting else None)
+    waiting = next(
+        (
+            run
+            for run in runs
+            if run.status == HeartbeatRun.Status.QUEUED and run.agent_id == ended.agent_id
+        ),
+        None,
+    )
+    return failure_of(ended, waiting)
 
 
-def failure_of(run: HeartbeatRun, *, next_at: datetime | None = None) -> Failure:
-    """What the table of outcomes says about a run that failed."""
+def failure_of(run: HeartbeatRun, waiting: HeartbeatRun | None = None) -> Failure:
+    """What the table of outcomes says about a run that failed; `waiting` is what its agent has
+    queued about the same issue."""
     row = outcomes.of(run.code)
     return Failure(
         code=run.code,
         title=row.title,
         meaning=row.meaning,
-        action=row.remedy,
+        action=outcomes.advice(run.code, repeats=bool(waiting and waiting.retry_of_id)),
         message=run.message,
         run_id=run.id,
         agent=run.agent,
-        next_at=next_at,
+        next_at=waiting.not_before if waiting else None,
     )

@@ -91,9 +91,11 @@ def _chips(issue: Waiting, company: Company, facts: Facts, now: datetime) -> lis
     if agent is None:
         return chips
     chips += _agent(agent, company)
+    # A failure keeps nothing from starting: with a run queued, when that starts says more.
+    failed = _failed(agent)
     if issue.status in (S.TODO, S.IN_PROGRESS) or issue.id in facts.queued:
-        chips += _queue(issue, agent, facts, now, stuck=bool(chips))
-    return chips
+        chips += _queue(issue, agent, facts, now, stuck=bool(chips or failed))
+    return [*chips, *failed]
 
 
 def _waiting_for_people(issue: Waiting, facts: Facts) -> list[Chip]:
@@ -142,13 +144,14 @@ def _agent(agent: Assignee, company: Company) -> list[Chip]:
                 agent.id,
             )
         )
-    if agent.error_code:
-        title = outcomes.of(agent.error_code).title
-        chips.append(
-            Chip("adapter_failed", f"{agent.name}'s last run failed: {title}", "open_agent",
-                 ref=agent.id)
-        )  # fmt: skip
     return chips
+
+
+def _failed(agent: Assignee) -> list[Chip]:
+    if not agent.error_code:
+        return []
+    text = f"{agent.name}'s last run failed: {outcomes.of(agent.error_code).title}"
+    return [Chip("adapter_failed", text, "open_agent", ref=agent.id)]
 
 
 def _queue(

@@ -16,7 +16,7 @@ from django.db.models.functions import TruncDate
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 
-from agents import directory, savings
+from agents import attempts, directory, savings
 from agents.models import Agent, HeartbeatRun, Hold
 from agents.views import rows as run_rows
 from billing import replica, reports
@@ -65,12 +65,13 @@ SELECT (SELECT count(*) FROM issues_interaction q
                          WHERE issue_id = i.id AND status = 'pending')
                 OR {_aside("i.id", "i.updated_at")})),
        (SELECT count(*) FROM agents_agent a CROSS JOIN LATERAL
-               (SELECT id, coalesce(finished_at, created_at) AS at FROM agents_heartbeatrun r
+               (SELECT id, agent_id, issue_id, coalesce(finished_at, created_at) AS at
+                  FROM agents_heartbeatrun r
                  WHERE r.agent_id = a.id AND r.status IN ('failed', 'timed_out', 'unknown')
                    AND r.created_at >= now() - interval '{inbox.FAILED_DAYS} days'
                  ORDER BY r.created_at DESC, r.id DESC LIMIT 1) f
          WHERE a.company_id = %(company)s AND a.status = 'active' AND a.error_code <> ''
-           AND NOT {_aside("f.id", "f.at")}),
+           AND NOT {attempts.REPEATED.format(run="f")} AND NOT {_aside("f.id", "f.at")}),
        (SELECT count(*) FROM agents_hold h
          WHERE company_id = %(company)s AND reason <> 'operator'
            AND NOT {_aside("h.id", "h.created_at")}),

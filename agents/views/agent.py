@@ -10,7 +10,17 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
-from agents import adapters, agent_keys, config_form, directory, outcomes, roster, runs, savings
+from agents import (
+    adapters,
+    agent_keys,
+    attempts,
+    config_form,
+    directory,
+    outcomes,
+    roster,
+    runs,
+    savings,
+)
 from agents.forms import AgentForm
 from agents.models import Agent, AgentKey, HeartbeatRun, Hold
 from agents.views import rows
@@ -32,6 +42,7 @@ def frame(request: PageRequest, slug: str, tab: str) -> dict[str, Any]:
         "paused": any(hold.reason == Hold.Reason.OPERATOR for hold in holds),
         "adapter_label": directory.adapter_label(agent.adapter_type),
         "error": outcomes.of(agent.error_code) if agent.error_code else None,
+        "advice": attempts.advice(agent) if agent.error_code else "",
     }
 
 

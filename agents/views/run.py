@@ -14,7 +14,7 @@ from django.shortcuts import redirect, render
 from django.utils.html import format_html
 from django.views.decorators.http import require_POST
 
-from agents import directory, outcomes, output, runs, transcript
+from agents import attempts, directory, outcomes, output, runs, transcript
 from agents.models import HeartbeatRun, RunEvent
 from companies.errors import Conflict
 from companies.views.door import PageRequest, back, page
@@ -36,11 +36,12 @@ def run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
         "section": "agents",
         "run": found,
         "live": found.status == HeartbeatRun.Status.RUNNING,
-        "outcome": outcomes.of(found.code) if found.status in FAILED else None,
         "raw": request.GET.get("view") == "raw",
         "unpriced": found.unpriced_calls and not found.cost_micros,
         "fallback": _fallback(found),
     }
+    if found.status in FAILED:
+        context |= _failure(found)
     if context["raw"]:
         context["events"] = _within(found, 0, WINDOW, WINDOW_BYTES)
     else:
@@ -52,6 +53,18 @@ def run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     if request.htmx and request.htmx.target == "run-page":
         return render(request, "agents/_run.html", context)
     return render(request, "agents/run.html", context)
+
+
+def _failure(found: HeartbeatRun) -> dict[str, Any]:
+    """Why it did not succeed, and what follows."""
+    following = attempts.following(found)
+    live = following is not None and following.status in HeartbeatRun.LIVE
+    return {
+        "outcome": outcomes.of(found.code),
+        # What was tried again since needs nobody.
+        "advice": "" if following and not live else outcomes.advice(found.code, repeats=live),
+        "following": following,
+    }
 
 
 def _fallback(found: HeartbeatRun) -> str:
