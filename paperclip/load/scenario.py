@@ -59,8 +59,10 @@ async def play(
     began = time.monotonic()
     full = began + stage.ramp_seconds
     over = full + stage.hold_seconds
+    last = full  # when the last task that counts was done
 
     async def one(number: int) -> None:
+        nonlocal last
         share = stage.ramp_seconds * number / max(1, stage.users)
         await asyncio.sleep(share)
         turn = 0
@@ -70,7 +72,7 @@ async def play(
             seen = await driver.task(user=number, prompt=prompt)
             turn += 1
             if full <= seen.done_at < over:
-                outcome.seconds = seen.done_at - full if stop.is_set() else stage.hold_seconds
+                last = max(last, seen.done_at)
                 _count(outcome, seen, provider, task)
             provider.sent.pop(task, None)
             await asyncio.sleep(PAUSE_SECONDS)
@@ -87,6 +89,7 @@ async def play(
         await asyncio.gather(*(one(number) for number in range(stage.users)))
     finally:
         teller.cancel()
+    outcome.seconds = last - full if stop.is_set() else stage.hold_seconds
     return outcome
 
 
