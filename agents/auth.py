@@ -42,8 +42,11 @@ WHERE k.lookup = %s AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expi
 """
 _RUN = """
 SELECT r.id, r.agent_id, r.company_id, a.name
-FROM agents_heartbeatrun r JOIN agents_agent a ON a.id = r.agent_id
+FROM agents_heartbeatrun r
+JOIN agents_agent a ON a.id = r.agent_id
+JOIN companies_company c ON c.id = r.company_id
 WHERE r.token_digest = %s AND r.status = 'running' AND a.status <> 'terminated'
+  AND c.status <> 'archived'
 """
 
 

@@ -191,6 +191,14 @@ def test_a_run_token_dies_with_its_run(as_run: Caller, adas_run: HeartbeatRun) -
     assert as_run.send("GET", "/api/agents/me").status_code == 401
 
 
+def test_a_run_token_is_nobodys_in_an_archived_company(
+    as_run: Caller, adas_run: HeartbeatRun
+) -> None:
+    adas_run.company.status = "archived"
+    adas_run.company.save(update_fields=["status"])
+    assert as_run.get("/api/agents/me").status_code == 401
+
+
 def test_the_run_header_must_be_the_run_of_the_token(as_run: Caller, bo: Agent) -> None:
     other = factories.running(bo)
 
