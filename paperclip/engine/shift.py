@@ -253,7 +253,8 @@ class Shift:
         failing = False
         while not self._ending:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._work.wait(), about(POLL_SECONDS))
+                async with asyncio.timeout(about(POLL_SECONDS)):
+                    await self._work.wait()
             self._work.clear()
             try:
                 await self._claim_all()
@@ -292,9 +293,16 @@ class Shift:
     def _room(self) -> int:
         """How many runs may be claimed. Runs at their adapters cost little and may be many; those
         that wait for a hand, to be opened or closed, would only start later here than elsewhere,
-        and be lost in heaps with this process."""
+        and be lost in heaps with this process. None while the hands have enough before them: a
+        claim of one costs the database as much as one of many."""
         waiting = sum(not beat.acting for beat, _ in self.running.values())
-        return min(self.capacity - len(self.running), AHEAD - waiting)
+        ahead = AHEAD - waiting
+        return 0 if ahead < AHEAD // 4 else min(self.capacity - len(self.running), ahead)
+
+    def _look_for_work(self) -> None:
+        """A run has begun or ended, which may have made room for others."""
+        if self._room() > 0:
+            self._work.set()
 
     def _start(self, claimed: runs.Claimed) -> None:
         journal = Journal(
@@ -305,7 +313,7 @@ class Shift:
             hands=self._hands,
             journal=journal,
             trusted=lambda: self.lease.good,
-            on_begun=self._work.set,  # there is room for another one before the hands
+            on_begun=self._look_for_work,
         )
         task = asyncio.create_task(beat.carry(), name=f"run {claimed.run_id}")
         self.running[claimed.run_id] = (beat, task)
@@ -316,7 +324,7 @@ class Shift:
 
     def _ended(self, run_id: uuid.UUID) -> None:
         self.running.pop(run_id, None)
-        self._work.set()  # there is room for another one
+        self._look_for_work()
 
     def _journals(self) -> dict[uuid.UUID, Journal]:
         return {run_id: beat.journal for run_id, (beat, _) in self.running.items()}

@@ -166,6 +166,30 @@ def test_it_claims_no_more_than_its_hands_can_open_soon(during, puppet, acme, mo
     assert max(ahead) <= 3
 
 
+def test_while_its_hands_have_enough_to_do_it_claims_several_at_once(
+    during, puppet, acme, monkeypatch
+):
+    """A claim of one costs the database as much as one of many."""
+    asked: list[int] = []
+    claim = runs.claim
+
+    def asking(**wanted: Any) -> runs.Batch:
+        asked.append(wanted["limit"])
+        return claim(**wanted)
+
+    agent = factories.agent(acme, adapter_type="puppet", max_concurrent_runs=100)
+    for _ in range(60):
+        queue(agent)
+
+    async def watch(_: Shift) -> None:
+        await until(lambda: statuses() == ["succeeded"] * 60, 30)
+
+    monkeypatch.setattr(shift, "AHEAD", 16)
+    monkeypatch.setattr(runs, "claim", asking)
+    during(watch)
+    assert min(asked) >= 4
+
+
 def test_a_place_that_becomes_free_is_filled_at_once(during, pia, monkeypatch):
     monkeypatch.setattr(shift, "POLL_SECONDS", 60)
     for _ in range(5):
