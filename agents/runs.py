@@ -191,7 +191,8 @@ WITH finished AS (
     UPDATE agents_heartbeatrun
     SET status = %(status)s, epoch = epoch + 1, token_digest = NULL, lease_expires_at = NULL,
         finished_at = clock_timestamp(), code = %(code)s, message = %(message)s,
-        summary = %(summary)s, result = %(result)s::jsonb
+        summary = %(summary)s, result = %(result)s::jsonb,
+        model = coalesce(nullif(%(model)s, ''), model), session = session || %(session)s::jsonb
     WHERE id = %(run_id)s AND epoch = %(epoch)s
     RETURNING id, epoch, company_id, agent_id, issue_id, created_at, started_at
 ), noted AS (
@@ -230,11 +231,14 @@ def finish(
     message: str = "",
     summary: str = "",
     result: Mapping[str, Any] | None = None,
+    model: str = "",
+    session: Mapping[str, Any] | None = None,
     now: datetime | None = None,
 ) -> bool:
     """End a run, unless it has changed hands: then nothing is written and False returned.
 
-    The run's token dies here. A failure stays visible at the agent until its next success.
+    The run's token dies here. A failure stays visible at the agent until its next success. `model`
+    and `session` as in `note_started`.
     """
     recorded = activity.kept()
     values: dict[str, Any] = {
@@ -245,6 +249,8 @@ def finish(
         "message": output.clean(message)[:MESSAGE_CHARS],
         "summary": output.clean(summary)[:SUMMARY_CHARS],
         "result": output.to_json(result or {}),
+        "model": output.clean(model)[:120],
+        "session": output.to_json(session or {}),
         "activity": activity.as_json(recorded),
         "activity_id": new_id(),
         "now": now or timezone.now(),

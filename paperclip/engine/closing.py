@@ -33,6 +33,8 @@ class Ending:
     retry_after: float | None = None
     acted: bool = False
     retry_at: datetime | None = None  # set for an end that is no failure but has to wait
+    model: str = ""  # that answered, and the session it went on with, where that is unwritten
+    session: Mapping[str, Any] = field(default_factory=dict)
 
 
 def close_run(claimed: runs.Claimed, ending: Ending) -> None:
@@ -110,6 +112,8 @@ def _end(
             message=message,
             summary=ending.summary,
             result=ending.result,
+            model=ending.model,
+            session=ending.session,
             now=now,
         ):
             raise runs.Stale(f"run {run.pk} has left epoch {run.epoch}")

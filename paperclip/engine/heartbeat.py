@@ -53,9 +53,18 @@ log = logging.getLogger(__name__)
 
 Status = HeartbeatRun.Status
 BUDGET_PAUSE = timedelta(hours=1)
+NOTE_SECONDS = 0.5  # a shorter run says only with its end which model answers, in which session
 
 CANCEL, SHUTDOWN, FENCED = "cancel", "shutdown", "fenced"
 EXHAUSTED, UNBOOKED = "exhausted", "unbooked"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Noted:
+    """Which model answers and which session it goes on with, as far as that is unwritten."""
+
+    model: str = ""
+    session: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Heartbeat:
@@ -80,6 +89,8 @@ class Heartbeat:
         self._loose: set[asyncio.Future[Any]] = set()  # bookings and tool calls on their way
         self._opening: Opening | None = None
         self._acted = False
+        self._noted = Noted()
+        self._noting: asyncio.TimerHandle | None = None
         self._steps = loops.Steps()
         self._trace = tracing.NONE
         self._turnstile = Turnstile(
@@ -113,6 +124,7 @@ class Heartbeat:
         )
         try:
             ending = await self._open_and_run()
+            self._stop_noting()
             await self._settle_loose()
             if ending is not None and self.why != FENCED:
                 self._trace.end(status=ending.status, code=ending.code)
@@ -125,6 +137,7 @@ class Heartbeat:
         except Exception:
             log.exception("run %s: not closed; its lease will end it", self.claimed.run_id)
         finally:
+            self._stop_noting()
             await self._settle_loose()
             self._trace.end(status=self.why or "elsewhere")
             shutil.rmtree(self._run_dir, ignore_errors=True)
@@ -197,7 +210,7 @@ class Heartbeat:
         async with aclosing(adapter.run(brief)) as events:
             async for event in events:
                 if isinstance(event, Done):
-                    await self._keep_session(event)
+                    self._keep_session(event)
                     return event
                 await self._hear(event)
         raise AdapterError(Code.BAD_RESULT, "The adapter ended without a result.")
@@ -208,7 +221,7 @@ class Heartbeat:
         if isinstance(event, Usage):
             self._book(event)
         elif isinstance(event, Started):
-            await self._note_started(event)
+            self._note(event.model, {"id": event.session_id} if event.session_id else {})
         else:
             if isinstance(event, Step) and event.phase == "end" and not event.is_error:
                 self._acted = self._acted or self._opening_uses_no_tools()
@@ -225,25 +238,47 @@ class Heartbeat:
         except adapters.UnknownAdapter:
             return True
 
-    async def _note_started(self, event: Started) -> None:
-        await self._note(event.model, {"id": event.session_id} if event.session_id else {})
-
-    async def _keep_session(self, done: Done) -> None:
+    def _keep_session(self, done: Done) -> None:
         """What the next run needs to go on with the session: its id, and what was booked of it."""
         kept = done.result.get("session")
         named = {"id": done.session_id} if done.session_id else {}
-        await self._note("", {**kept, **named} if isinstance(kept, Mapping) else named)
+        self._note("", {**kept, **named} if isinstance(kept, Mapping) else named)
 
-    async def _note(self, model: str, session: Mapping[str, Any]) -> None:
+    def _note(self, model: str, session: Mapping[str, Any]) -> None:
+        """Keep it for the run's row: written when the run has ended, or goes on for a while."""
         if not model and not session:
             return
-        await self._insist(
-            runs.note_started,
-            run_id=self.claimed.run_id,
-            epoch=self.claimed.epoch,
-            model=model,
-            session=session,
-        )
+        known = self._noted
+        self._noted = Noted(model or known.model, {**known.session, **session})
+        if self._noting is None:
+            loop = asyncio.get_running_loop()
+            self._noting = loop.call_later(NOTE_SECONDS, self._write_noted)
+
+    def _write_noted(self) -> None:
+        self._noting = None
+        self._track(asyncio.ensure_future(self._tell_noted()))
+
+    async def _tell_noted(self) -> None:
+        noted, self._noted = self._noted, Noted()
+        if not noted.model and not noted.session:
+            return
+        try:
+            await self._insist(
+                runs.note_started,
+                run_id=self.claimed.run_id,
+                epoch=self.claimed.epoch,
+                model=noted.model,
+                session=noted.session,
+            )
+        except (runs.Stale, *PASSING):
+            self.stop(FENCED)
+        except Exception as error:
+            log.exception("run %s: not noted: %r", self.claimed.run_id, noted, exc_info=error)
+
+    def _stop_noting(self) -> None:
+        if self._noting is not None:
+            self._noting.cancel()
+            self._noting = None
 
     def _brief(self, opening: Opening, adapter: Adapter) -> Brief:
         facts = opening.briefing
@@ -404,6 +439,9 @@ class Heartbeat:
 
     async def _hand_over(self, done: Done) -> None:
         await self.journal.settle()
+        self._stop_noting()
+        await self._settle_loose()
+        await self._tell_noted()
         await self._insist(
             runs.go_external,
             run_id=self.claimed.run_id,
@@ -417,6 +455,8 @@ class Heartbeat:
             message=self.journal.redact(ending.message),
             summary=self.journal.redact(ending.summary),
             result=self.journal.redact_data(ending.result),
+            model=self._noted.model,
+            session=self._noted.session,
         )
         try:
             await self._insist(close_run, self.claimed, ending)

@@ -15,6 +15,7 @@ from billing.models import CostEvent
 from companies import activity, secrets
 from companies.models import Activity
 from issues.models import Checkout, Comment, Issue
+from paperclip.engine import heartbeat
 from tests import factories
 from tests.engine.conftest import until
 from tests.engine.puppet import fail, finish, wait_for_ever
@@ -94,6 +95,27 @@ def test_what_it_says_becomes_rows_in_order(carried, puppet, task):
         ("status", ""),
     ]
     assert run.model == "m-1"
+
+
+@pytest.mark.parametrize("how", [finish, lambda *said: fail(base.Code.REFUSED, *said)])
+def test_its_end_says_which_model_answered_in_which_session(
+    carried, puppet, task, monkeypatch, how
+):
+    monkeypatch.setattr(heartbeat, "NOTE_SECONDS", 60)
+    puppet.play = how(base.Started(model="m-1"), base.Started("", session_id="s-1"))
+    run = carried(task)
+    assert (run.model, run.session) == ("m-1", {"id": "s-1"})
+
+
+def test_a_run_that_goes_on_says_so_meanwhile(during, puppet, pia, task):
+    puppet.play = wait_for_ever(base.Started(model="m-1", session_id="s-1"))
+    run = wake(pia, task)
+
+    async def watch(shift: Any) -> None:
+        told = HeartbeatRun.objects.filter(pk=run.pk, status="running", model="m-1")
+        await until(lambda: told.filter(session={"id": "s-1"}).exists())
+
+    during(watch)
 
 
 def test_the_brief_tells_the_agent_what_it_needs(carried, puppet, task, acme, pia):
@@ -306,7 +328,7 @@ def test_a_cancelled_run_stops_and_frees_its_issue(during, puppet, pia, task, ol
 
 
 def test_a_run_that_goes_on_elsewhere_keeps_its_token_and_no_worker(during, puppet, pia, task):
-    puppet.play = finish(awaiting_callback=True)
+    puppet.play = finish(base.Started(model="m-1"), awaiting_callback=True, session_id="s-1")
     run = wake(pia, task)
 
     async def watch(shift: Any) -> None:
@@ -317,6 +339,7 @@ def test_a_run_that_goes_on_elsewhere_keeps_its_token_and_no_worker(during, pupp
     during(watch)
     run.refresh_from_db()
     assert (run.status, run.worker_id) == ("running", None)
+    assert (run.model, run.session) == ("m-1", {"id": "s-1"})
     assert run.token_digest is not None
 
 
