@@ -20,8 +20,8 @@ class RunUsage(Answer):
     input_tokens: int
     cached_input_tokens: int
     output_tokens: int
-    cost_micros: int
-    cost_cents: float
+    cost_micros: int | None
+    cost_cents: float | None
     unpriced_calls: int
 
 

@@ -30,7 +30,7 @@ RECORD = {
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """What a run's line shows. `cost_micros` None: a call without a known price."""
+    """What a run's line shows. `cost_micros` is of the calls with a known price."""
 
     id: uuid.UUID
     status: str
@@ -44,7 +44,8 @@ class RunRow:
     step: str = ""
     code: str = ""
     tokens: int = 0
-    cost_micros: int | None = 0
+    cost_micros: int = 0
+    unpriced: int = 0
     attempt: int = 1
     simulated: bool = False
     on_fallback: bool = False
@@ -223,7 +224,6 @@ def run_rows(
 
 def row(run: HeartbeatRun, step: str = "") -> RunRow:
     """One run as its line shows it."""
-    unknown = run.unpriced_calls and not run.cost_micros
     return RunRow(
         id=run.id,
         status=run.status,
@@ -237,7 +237,8 @@ def row(run: HeartbeatRun, step: str = "") -> RunRow:
         step=step,
         code=run.code,
         tokens=run.input_tokens + run.output_tokens,
-        cost_micros=None if unknown else run.cost_micros,
+        cost_micros=run.cost_micros,
+        unpriced=run.unpriced_calls,
         attempt=run.attempt,
         simulated=run.agent.adapter_type == "demo",
         on_fallback=run.on_fallback,

@@ -79,12 +79,13 @@ def usage(row: HeartbeatRun) -> dict[str, Any] | None:
     """What a run used so far; None when nothing was booked."""
     if not (row.input_tokens or row.output_tokens or row.cost_micros or row.unpriced_calls):
         return None
+    cost = wire.known(row.cost_micros, row.unpriced_calls)
     return {
         "inputTokens": row.input_tokens,
         "cachedInputTokens": row.cached_tokens,
         "outputTokens": row.output_tokens,
-        "costMicros": row.cost_micros,
-        "costCents": wire.cents(row.cost_micros),
+        "costMicros": cost,
+        "costCents": wire.cents(cost),
         "unpricedCalls": row.unpriced_calls,
     }
 

@@ -40,8 +40,8 @@ class CostEvent(Answer):
 
 class MonthCosts(Answer):
     company_id: uuid.UUID
-    spend_cents: float
-    spend_micros: int
+    spend_cents: float | None
+    spend_micros: int | None
     budget_cents: float
     budget_micros: int | None
     utilization_percent: int
@@ -50,8 +50,8 @@ class MonthCosts(Answer):
 
 
 class CostSums(Answer):
-    cost_cents: float
-    cost_micros: int
+    cost_cents: float | None
+    cost_micros: int | None
     input_tokens: int
     cached_input_tokens: int
     output_tokens: int
@@ -93,8 +93,8 @@ class IssueCosts(CostSums):
 
 class WindowCosts(Answer):
     window: Literal["day", "month", "lifetime"]
-    cost_cents: float
-    cost_micros: int
+    cost_cents: float | None
+    cost_micros: int | None
     events: int
     unpriced_events: int
 

@@ -162,8 +162,8 @@ def summary(request: HttpRequest, company: str) -> HttpResponse:
     return wire.answer(
         {
             "companyId": found.id,
-            "spendCents": wire.cents(month.spent_micros),
-            "spendMicros": month.spent_micros,
+            "spendCents": wire.cents(month.known_micros),
+            "spendMicros": month.known_micros,
             "budgetCents": wire.cents(limit) or 0,
             "budgetMicros": limit,
             "utilizationPercent": month.spent_micros * 100 // limit if limit else 0,
@@ -247,8 +247,8 @@ def window_spend(request: HttpRequest, company: str) -> HttpResponse:
         answer.append(
             {
                 "window": window,
-                "costCents": wire.cents(spent.spent_micros),
-                "costMicros": spent.spent_micros,
+                "costCents": wire.cents(spent.known_micros),
+                "costMicros": spent.known_micros,
                 "events": spent.events,
                 "unpricedEvents": spent.unpriced_events,
             }
@@ -271,8 +271,8 @@ def by_project(request: HttpRequest, company: str) -> HttpResponse:
 
 def _sums(line: reports.Line) -> dict[str, Any]:
     return {
-        "costCents": wire.cents(line.spent_micros),
-        "costMicros": line.spent_micros,
+        "costCents": wire.cents(line.known_micros),
+        "costMicros": line.known_micros,
         "inputTokens": line.input_tokens,
         "cachedInputTokens": line.cached_tokens,
         "outputTokens": line.output_tokens,

@@ -19,7 +19,7 @@ from django.db.models.functions import Coalesce
 from agents.models import Agent, HeartbeatRun
 from billing import replica, totals
 from billing.models import Budget, CostEvent, DayCost, Reservation, Scope, Spend, Window
-from companies import partitions, rows
+from companies import partitions, rows, wire
 from companies.models import Company, Goal, Project
 
 
@@ -33,6 +33,11 @@ class Summary:
     unpriced_events: int
     tokens: int
     limit_micros: int | None
+
+    @property
+    def known_micros(self) -> int | None:
+        """None while no call of it has a known price."""
+        return wire.known(self.spent_micros, self.unpriced_events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,11 @@ class Line:
     output_tokens: int = 0
     provider: str = ""
     last_at: datetime | None = None
+
+    @property
+    def known_micros(self) -> int | None:
+        """None while no call of it has a known price."""
+        return wire.known(self.spent_micros, self.unpriced_events)
 
 
 @dataclass(frozen=True, slots=True)

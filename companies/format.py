@@ -77,6 +77,14 @@ def money(micros: int | None, *, digits: int | None = None) -> str:
     return text
 
 
+def cost(micros: int | None, unpriced: int | None = 0) -> str:
+    """What calls cost of which `unpriced` have no known price: what is known beside what is not,
+    so that nobody takes the one for the whole."""
+    if not unpriced:
+        return money(micros)
+    return f"{money(micros)} + {unpriced} unpriced" if micros else f"{unpriced} unpriced"
+
+
 def tokens(count: int | None) -> str:
     """A token count at a glance: 812, 12.4k, 3.1M."""
     count = count or 0

@@ -236,6 +236,12 @@ def cents(micros: int | None) -> int | float | None:
     return micros / 10_000 if rest else whole
 
 
+def known(micros: int, unpriced: int) -> int | None:
+    """A sum of costs of which `unpriced` calls have none: unknown, never 0, while nothing else is
+    in it."""
+    return None if unpriced and not micros else micros
+
+
 def _default(value: Any) -> Any:
     if isinstance(value, datetime):
         return moment(value)

@@ -24,7 +24,8 @@ PLAIN = frozenset({"backlog"})
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one line of an issue list shows. `cost_micros` None: nothing spent so far."""
+    """What one line of an issue list shows. `cost_micros` None: nothing has run so far;
+    `unpriced` calls are not in it."""
 
     id: uuid.UUID
     identifier: str
@@ -36,6 +37,7 @@ class Row:
     assignee_kind: str = "agent"
     running: bool = False
     cost_micros: int | None = None
+    unpriced: int = 0
     chip: Chip | None = None  # why it is not running
     children: tuple[int, int] | None = None  # done, all
 
@@ -59,6 +61,7 @@ class Record:
     agent: str | None
     person: str | None
     cost_micros: int | None
+    unpriced: int | None
     running: bool | None
     children_done: int
     children: int
@@ -68,13 +71,14 @@ class Record:
 _RECORDS = """
 SELECT k.g, k.s, k.id, i.identifier, i.title, i.status, i.priority, i.updated_at, i.blocked_reason,
        i.assignee_agent_id, i.assignee_user_id, a.name, coalesce(nullif(u.name, ''), u.email),
-       spent.micros, spent.running, below.closed, below.all
+       spent.micros, spent.unpriced, spent.running, below.closed, below.all
 FROM (SELECT g, s, id FROM ({keys}) AS given ORDER BY {order} LIMIT {limit}) AS k
 JOIN issues_issue i ON i.id = k.id
 LEFT JOIN agents_agent a ON a.id = i.assignee_agent_id
 LEFT JOIN companies_user u ON u.id = i.assignee_user_id
 CROSS JOIN LATERAL (
-    SELECT sum(cost_micros)::bigint AS micros, bool_or(status = 'running') AS running
+    SELECT sum(cost_micros)::bigint AS micros, sum(unpriced_calls)::bigint AS unpriced,
+           bool_or(status = 'running') AS running
     FROM agents_heartbeatrun WHERE issue_id = i.id) AS spent
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE status IN ('done', 'cancelled')) AS closed, count(*) AS all
@@ -120,6 +124,7 @@ def _row(record: Record, chips: list[Chip]) -> Row:
         assignee_kind="agent" if record.assignee_agent_id else "user",
         running=bool(record.running),
         cost_micros=record.cost_micros,
+        unpriced=record.unpriced or 0,
         chip=reasons[0] if reasons else None,
         children=(record.children_done, record.children),
     )

@@ -39,14 +39,15 @@ def agents(rows: list[Agent], *, caller: access.Principal, now: datetime) -> lis
             "scope_id", "limit_micros"
         )
     )
-    spent = dict(
-        Spend.objects.filter(
+    spent = {
+        agent_id: wire.known(micros, unpriced)
+        for agent_id, micros, unpriced in Spend.objects.filter(
             scope=Scope.AGENT,
             scope_id__in=ids,
             window=Window.MONTH,
             period_start=totals.period_start(Window.MONTH, now),
-        ).values_list("scope_id", "spent_micros")
-    )
+        ).values_list("scope_id", "spent_micros", "unpriced_events")
+    }
     return [
         _agent(
             row,
@@ -79,7 +80,7 @@ def _agent(
     status: str,
     holds: list[Hold],
     limit: int | None,
-    spent: int,
+    spent: int | None,
     caller: access.Principal,
 ) -> dict[str, Any]:
     # How a colleague is set up is none of another agent's business.

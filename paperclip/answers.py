@@ -89,8 +89,8 @@ class Agent(Answer):
     runtime_config: RuntimeConfig
     budget_monthly_cents: float
     budget_monthly_micros: int | None
-    spent_monthly_cents: float
-    spent_monthly_micros: int
+    spent_monthly_cents: float | None
+    spent_monthly_micros: int | None
     pause_reason: str | None
     paused_at: datetime | None
     holds: list[HoldOn]
@@ -256,8 +256,8 @@ class IssueFigures(Answer):
 
 
 class CostFigures(Answer):
-    month_spend_cents: float
-    month_spend_micros: int
+    month_spend_cents: float | None
+    month_spend_micros: int | None
     month_budget_cents: float
     month_utilization_percent: int
     unpriced_events: int

@@ -47,8 +47,8 @@ def dashboard(request: HttpRequest, company: str) -> HttpResponse:
                 "done": issues.get(Issue.Status.DONE, 0),
             },
             "costs": {
-                "monthSpendCents": wire.cents(month.spent_micros),
-                "monthSpendMicros": month.spent_micros,
+                "monthSpendCents": wire.cents(month.known_micros),
+                "monthSpendMicros": month.known_micros,
                 "monthBudgetCents": wire.cents(limit) or 0,
                 "monthUtilizationPercent": month.spent_micros * 100 // limit if limit else 0,
                 "unpricedEvents": month.unpriced_events,

@@ -107,7 +107,7 @@ def samples(now: datetime) -> dict[str, Any]:
             cost_micros=1_284_200,
         ),
         RunRow(**run, status="running", step="Writing the answer", simulated=True),
-        RunRow(**run, **done, status="succeeded", tokens=812, cost_micros=None),
+        RunRow(**run, **done, status="succeeded", tokens=812, unpriced=1),
         RunRow(**run, **done, status="failed", code="rate_limited", attempt=3),
     ]
     failure = SimpleNamespace(

@@ -58,6 +58,6 @@ def line(row: RunRow, *, base: str, now: datetime) -> SafeString:
         html(
             "{}{}",
             f"{format.tokens(row.tokens)} tok · " if row.tokens else "",
-            format.money(row.cost_micros),
+            format.cost(row.cost_micros, row.unpriced),
         ),
     )

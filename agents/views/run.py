@@ -37,7 +37,6 @@ def run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
         "run": found,
         "live": found.status == HeartbeatRun.Status.RUNNING,
         "raw": request.GET.get("view") == "raw",
-        "unpriced": found.unpriced_calls and not found.cost_micros,
         "fallback": _fallback(found),
     }
     if found.status in FAILED:

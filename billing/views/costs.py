@@ -160,7 +160,7 @@ def table(request: PageRequest) -> HttpResponse:
             (
                 line.name,
                 line.provider,
-                tables.usd(line.spent_micros),
+                tables.usd(line.known_micros),
                 line.events,
                 line.unpriced_events,
                 line.input_tokens,

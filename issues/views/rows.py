@@ -93,9 +93,13 @@ def line(row: Row, *, base: str, now: datetime, pick: bool = False) -> SafeStrin
         else "",
         chip(row.chip, now) if row.chip else "",
         _who(row),
-        format.money(row.cost_micros) if row.cost_micros else "",
+        _spent(row),
         format.ago(row.updated_at, now),
     )
+
+
+def _spent(row: Row) -> str:
+    return format.cost(row.cost_micros, row.unpriced) if row.cost_micros or row.unpriced else ""
 
 
 def lines(rows: list[Row], *, base: str, now: datetime, pick: bool = False) -> SafeString:
@@ -123,6 +127,6 @@ def card(row: Row, *, base: str, now: datetime, move: bool = False) -> SafeStrin
         row.title,
         html("<div>{}</div>", chip(row.chip, now)) if row.chip else "",
         _who(row),
-        format.money(row.cost_micros) if row.cost_micros else "",
+        _spent(row),
         html(_MOVE, row.identifier, row.identifier, row.status) if move else "",
     )

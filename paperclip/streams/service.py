@@ -241,8 +241,8 @@ async def _retry(hub: hubs.Hub, run_id: uuid.UUID, ending: dict[str, Any]) -> uu
 def outcome(run: dict[str, Any] | None) -> dict[str, Any]:
     """The data of `done`."""
     run = run or {"status": "unknown"}
-    cost = run.get("cost_micros")
     unpriced = run.get("unpriced_calls") or 0
+    cost = wire.known(run["cost_micros"], unpriced) if "cost_micros" in run else None
     return {
         "runId": run.get("id"),
         "issueId": run.get("issue_id"),

@@ -46,7 +46,7 @@ class Reached:
     issue: dict[str, Any]
     runs: list[dict[str, Any]]
     comments: list[dict[str, Any]]
-    cost_micros: int
+    cost_micros: int | None
     unpriced: int
 
     @property
