@@ -328,7 +328,8 @@ def _cursor(row: Any, keys: Sequence[str]) -> str:
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
-def _after(model: type[Model], keys: Sequence[str], cursor: str) -> Q:
+def cursor_values(model: type[Model], keys: Sequence[str], cursor: str) -> list[Any]:
+    """The values of `keys` in the row that a cursor names. Raises Invalid for a foreign cursor."""
     bad = Invalid("invalid_cursor", "This cursor does not belong to this list.", field="cursor")
     try:
         raw = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
@@ -343,6 +344,11 @@ def _after(model: type[Model], keys: Sequence[str], cursor: str) -> Q:
         raise bad from None
     if any(value is None for value in values):
         raise bad
+    return values
+
+
+def _after(model: type[Model], keys: Sequence[str], cursor: str) -> Q:
+    names, values = [key.lstrip("-") for key in keys], cursor_values(model, keys, cursor)
     step = "lt" if keys[0].startswith("-") else "gt"
     # The first, redundant term gives the index its range.
     beyond = Q(**{f"{names[0]}__{step}e": values[0]})

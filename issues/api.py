@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from django.db import transaction
-from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router
@@ -145,17 +144,24 @@ def list_issues(
     if assigneeUserId == "me":
         wire.user_only(wire.principal(request))
         assigneeUserId = wire.principal(request).user_id
-    wanted = {
+    equal = {
         "assignee_agent_id": assigneeAgentId,
         "assignee_user_id": assigneeUserId,
         "project_id": projectId,
         "goal_id": goalId,
         "parent_id": parentId,
-        "labelled__label_id": labelId,
     }
-    rows = _filtered(found, status, priority, q, archived)
-    rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
-    return listed.respond(request, rows, keys=SORTS[sort], limit=limit, cursor=cursor)
+    names = _choices(priority, list(shapes.PRIORITIES.values()), "priority")
+    wanted = listed.Filter(
+        found,
+        status=_choices(status, Issue.Status.values, "status"),
+        priority=[Priority[name.upper()].value for name in names],
+        text=q,
+        archived=archived,
+        label_id=labelId,
+        equal={name: value for name, value in equal.items() if value is not None},
+    )
+    return listed.respond(request, wanted, keys=SORTS[sort], limit=limit, cursor=cursor)
 
 
 @router.get(
@@ -170,23 +176,9 @@ def count_issues(
     q: Annotated[wire.Text, Field(max_length=200)] = "",
 ) -> HttpResponse:
     found = wire.company_id(request, company)
-    rows = _filtered(found, status, "", q, False).order_by()
-    by_status = dict(rows.values_list("status").annotate(count=Count("id")))
-    return wire.answer({"count": sum(by_status.values()), "byStatus": by_status})
-
-
-def _filtered(company_id: uuid.UUID, status: str, priority: str, q: str, archived: bool):  # type: ignore[no-untyped-def]
-    rows = Issue.objects.for_company(company_id)
-    if not archived:
-        rows = rows.listed()
-    if status:
-        rows = rows.filter(status__in=_choices(status, Issue.Status.values, "status"))
-    if priority:
-        names = _choices(priority, list(shapes.PRIORITIES.values()), "priority")
-        rows = rows.filter(priority__in=[Priority[name.upper()] for name in names])
-    if q:
-        rows = rows.filter(Q(title__icontains=q) | Q(identifier__iexact=q))
-    return rows
+    chosen = _choices(status, Issue.Status.values, "status")
+    by_status = listed.count(listed.Filter(found, status=chosen, text=q))
+    return wire.answer({"count": by_status.total(), "byStatus": by_status})
 
 
 def _choices(given: str, known: list[str], field: str) -> list[str]:
@@ -313,9 +305,9 @@ def list_children(
     cursor: wire.Cursor | None = None,
 ) -> HttpResponse:
     found = find(request, issue)
-    rows = Issue.objects.for_company(found.company_id).filter(parent=found)
+    wanted = listed.Filter(found.company_id, archived=True, equal={"parent_id": found.id})
     keys = ("created_at", "id")
-    return listed.respond(request, rows, keys=keys, limit=limit, cursor=cursor)
+    return listed.respond(request, wanted, keys=keys, limit=limit, cursor=cursor)
 
 
 @router.get(
