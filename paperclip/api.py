@@ -267,7 +267,7 @@ def urls() -> tuple[list[URLPattern | URLResolver], str, str]:
         [
             # Before the addresses of companies, which would take "import" for a company's name.
             re_path(r"^companies/(?:import|export)(?:/.*)?$", not_supported),
-            *addresses.tree(wrapped),
+            addresses.branch(wrapped),
             re_path(left_out, not_supported),
             path("", unknown),
             *root,

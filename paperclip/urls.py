@@ -21,6 +21,8 @@ inside = [
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    # Asked for most, so looked for first.
+    path("api/", api.urls()),
     path("", dashboard.start),
     path("c/<str:prefix>/", include(inside)),
     *companies.outside,
@@ -28,5 +30,4 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("scaling", scaling.scaling),
     path("styleguide/", styleguide.styleguide),
     path("admin/", admin.site.urls),
-    path("api/", api.urls()),
 ]
