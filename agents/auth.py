@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
-from django.db.models import QuerySet
 from django.utils import timezone
 
 from agents.models import AgentKey
@@ -86,7 +85,7 @@ def _operator(parsed: keys.Parsed, now: datetime) -> Principal | None:
     if row is None or not hmac.compare_digest(row[1], parsed.digest):
         return None
     key_id, _, last_used_at, user_id, name, roles = row
-    _used(OperatorKey.objects.filter(pk=key_id), last_used_at, now)
+    _used(OperatorKey, key_id, last_used_at, now)
     held = {uuid.UUID(company): role for company, role in (roles or {}).items()}
     return Principal(kind="user", user_id=user_id, name=name, roles=held)
 
@@ -96,7 +95,7 @@ def _agent(parsed: keys.Parsed, now: datetime) -> Principal | None:
     if row is None or not hmac.compare_digest(row[1], parsed.digest):
         return None
     key_id, _, last_used_at, agent_id, company_id, name, scopes = row
-    _used(AgentKey.objects.filter(pk=key_id), last_used_at, now)
+    _used(AgentKey, key_id, last_used_at, now)
     return Principal(
         kind="agent",
         agent_id=agent_id,
@@ -120,7 +119,12 @@ def _row(statement: str, *values: Any) -> tuple[Any, ...] | None:
         return cursor.fetchone()
 
 
-def _used(key: QuerySet[Any], last_used_at: datetime | None, now: datetime) -> None:
+def _used(
+    model: type[AgentKey] | type[OperatorKey],
+    key_id: uuid.UUID,
+    last_used_at: datetime | None,
+    now: datetime,
+) -> None:
     """Remember that a key is in use, at most once a minute."""
     if last_used_at is None or now - last_used_at > _USED_EVERY:
-        key.update(last_used_at=now)
+        model._default_manager.filter(pk=key_id).update(last_used_at=now)
