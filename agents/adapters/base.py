@@ -309,7 +309,7 @@ class Brief:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     api_url: str = ""
     api_key: str = field(default="", repr=False)  # the run's own token
-    run_dir: str = ""  # an empty folder of this run's own, 0700
+    run_dir: str = ""  # an empty folder of this run's own, 0700, or ""
     workspace: str = ""  # the folder the operator set, or ""
     agent_dir: str = ""  # a folder of this agent's own that lives across runs, or ""
     session: Mapping[str, Any] = field(default_factory=dict)
@@ -365,6 +365,7 @@ class Adapter(Protocol):
     Config: ClassVar[ConfigClass]
     retry_safe: ClassVar[bool]  # may a lost run that has not acted simply be started again?
     uses_tools: ClassVar[bool]  # does the engine hand it the tools?
+    needs_folder: ClassVar[bool]  # does it want `run_dir` and `agent_dir`?
     simulated: ClassVar[bool]
 
     def run(self, brief: Brief) -> AsyncGenerator[Event, None]:

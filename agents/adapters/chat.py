@@ -288,6 +288,7 @@ class ChatAdapter:
     Config: ClassVar[ConfigClass] = ChatConfig
     retry_safe: ClassVar[bool] = True  # until one of its tools has acted
     uses_tools: ClassVar[bool] = True
+    needs_folder: ClassVar[bool] = False
     simulated: ClassVar[bool] = False
     wire: ClassVar[Wire]
     _wires: ClassVar[dict[str, Wire]] = {}  # of all kinds: a fallback may speak another one

@@ -67,6 +67,7 @@ class CliAdapter(abc.ABC):
     Config: ClassVar[ConfigClass] = CliConfig
     retry_safe: ClassVar[bool] = False  # it may have done anything
     uses_tools: ClassVar[bool] = False  # it has its own, and the API
+    needs_folder: ClassVar[bool] = True
     simulated: ClassVar[bool] = False
 
     program: ClassVar[str]  # the command's usual name

@@ -128,6 +128,7 @@ class Demo:
     Config: ClassVar[ConfigClass] = DemoConfig
     retry_safe: ClassVar[bool] = True
     uses_tools: ClassVar[bool] = True
+    needs_folder: ClassVar[bool] = False
     simulated: ClassVar[bool] = True
 
     async def run(self, brief: Brief) -> AsyncGenerator[Event, None]:

@@ -69,6 +69,7 @@ class Http:
     Config: ClassVar[ConfigClass] = HttpConfig
     retry_safe: ClassVar[bool] = False
     uses_tools: ClassVar[bool] = False
+    needs_folder: ClassVar[bool] = False
     simulated: ClassVar[bool] = False
 
     def __init__(self) -> None:

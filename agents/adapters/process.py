@@ -61,6 +61,7 @@ class Process:
     Config: ClassVar[ConfigClass] = ProcessConfig
     retry_safe: ClassVar[bool] = False  # it may have done anything
     uses_tools: ClassVar[bool] = False
+    needs_folder: ClassVar[bool] = True
     simulated: ClassVar[bool] = False
 
     async def run(self, brief: Brief) -> AsyncGenerator[Event, None]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -44,6 +44,7 @@ from paperclip.engine.calls import book, grant, use_tool
 from paperclip.engine.closing import Ending, close_run, failure, throttled
 from paperclip.engine.hands import PASSING, Hands
 from paperclip.engine.journal import Journal
+from paperclip.engine.notes import FENCED, Notes
 from paperclip.engine.opening import Opening, open_run
 from paperclip.engine.turnstile import Turnstile
 
@@ -53,22 +54,14 @@ log = logging.getLogger(__name__)
 
 Status = HeartbeatRun.Status
 BUDGET_PAUSE = timedelta(hours=1)
-NOTE_SECONDS = 0.5  # a shorter run says only with its end which model answers, in which session
 
-CANCEL, SHUTDOWN, FENCED = "cancel", "shutdown", "fenced"
+CANCEL, SHUTDOWN = "cancel", "shutdown"
 EXHAUSTED, UNBOOKED = "exhausted", "unbooked"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Noted:
-    """Which model answers and which session it goes on with, as far as that is unwritten."""
-
-    model: str = ""
-    session: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
 class Heartbeat:
-    """A claimed run being carried out. `stop` may be called at any time, from the event loop."""
+    """A claimed run being carried out. `stop` may be called at any time, from the event loop;
+    `on_acting` is told when the adapter begins its part and when that is over."""
 
     def __init__(
         self,
@@ -77,22 +70,22 @@ class Heartbeat:
         hands: Hands,
         journal: Journal,
         trusted: Callable[[], bool],
-        on_begun: Callable[[], object] = lambda: None,
+        on_acting: Callable[[bool], object] = lambda _: None,
     ) -> None:
         self.claimed = claimed
         self.journal = journal
         self.why = ""  # cancel, shutdown or fenced
         self._hands = hands
         self._trusted = trusted
-        self._on_begun = on_begun
+        self._on_acting = on_acting
         self._work: asyncio.Task[Ending | None] | None = None
         self._loose: set[asyncio.Future[Any]] = set()  # bookings and tool calls on their way
         self._opening: Opening | None = None
         self._acted = False
-        self._noted = Noted()
-        self._noting: asyncio.TimerHandle | None = None
+        self._run_dir = ""  # its folder, while it has one
         self._steps = loops.Steps()
         self._trace = tracing.NONE
+        self._notes = Notes(claimed, insist=self._insist, track=self._track, stop=self.stop)
         self._turnstile = Turnstile(
             claimed,
             journal=journal,
@@ -124,7 +117,7 @@ class Heartbeat:
         )
         try:
             ending = await self._open_and_run()
-            self._stop_noting()
+            self._notes.close()
             await self._settle_loose()
             if ending is not None and self.why != FENCED:
                 self._trace.end(status=ending.status, code=ending.code)
@@ -137,10 +130,11 @@ class Heartbeat:
         except Exception:
             log.exception("run %s: not closed; its lease will end it", self.claimed.run_id)
         finally:
-            self._stop_noting()
+            self._notes.close()
             await self._settle_loose()
             self._trace.end(status=self.why or "elsewhere")
-            shutil.rmtree(self._run_dir, ignore_errors=True)
+            if self._run_dir:
+                shutil.rmtree(self._run_dir, ignore_errors=True)
 
     async def _open_and_run(self) -> Ending | None:
         if self.why:
@@ -163,7 +157,8 @@ class Heartbeat:
         if self.why:
             return self._stopped()
         self._work = asyncio.create_task(self._run(self._opening))
-        self._on_begun()
+        self._work.add_done_callback(lambda _: self._on_acting(False))
+        self._on_acting(True)
         try:
             return await self._work
         except asyncio.CancelledError:
@@ -221,7 +216,7 @@ class Heartbeat:
         if isinstance(event, Usage):
             self._book(event)
         elif isinstance(event, Started):
-            self._note(event.model, {"id": event.session_id} if event.session_id else {})
+            self._notes.add(event.model, {"id": event.session_id} if event.session_id else {})
         else:
             if isinstance(event, Step) and event.phase == "end" and not event.is_error:
                 self._acted = self._acted or self._opening_uses_no_tools()
@@ -242,52 +237,17 @@ class Heartbeat:
         """What the next run needs to go on with the session: its id, and what was booked of it."""
         kept = done.result.get("session")
         named = {"id": done.session_id} if done.session_id else {}
-        self._note("", {**kept, **named} if isinstance(kept, Mapping) else named)
-
-    def _note(self, model: str, session: Mapping[str, Any]) -> None:
-        """Keep it for the run's row: written when the run has ended, or goes on for a while."""
-        if not model and not session:
-            return
-        known = self._noted
-        self._noted = Noted(model or known.model, {**known.session, **session})
-        if self._noting is None:
-            loop = asyncio.get_running_loop()
-            self._noting = loop.call_later(NOTE_SECONDS, self._write_noted)
-
-    def _write_noted(self) -> None:
-        self._noting = None
-        self._track(asyncio.ensure_future(self._tell_noted()))
-
-    async def _tell_noted(self) -> None:
-        noted, self._noted = self._noted, Noted()
-        if not noted.model and not noted.session:
-            return
-        try:
-            await self._insist(
-                runs.note_started,
-                run_id=self.claimed.run_id,
-                epoch=self.claimed.epoch,
-                model=noted.model,
-                session=noted.session,
-            )
-        except (runs.Stale, *PASSING):
-            self.stop(FENCED)
-        except Exception as error:
-            log.exception("run %s: not noted: %r", self.claimed.run_id, noted, exc_info=error)
-
-    def _stop_noting(self) -> None:
-        if self._noting is not None:
-            self._noting.cancel()
-            self._noting = None
+        self._notes.add("", {**kept, **named} if isinstance(kept, Mapping) else named)
 
     def _brief(self, opening: Opening, adapter: Adapter) -> Brief:
         facts = opening.briefing
         keys = [route.key for route in opening.routes if route.key]
         self.journal.hide([*opening.secrets.values(), *keys, opening.token])
         self._turnstile.begin(opening.routes)
-        self._run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        agent_dir = Path(settings.DATA_DIR) / "agents" / str(facts.agent_id)
-        agent_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        agent_dir = ""
+        if adapter.needs_folder:
+            self._run_dir = _folder("runs", facts.run_id)
+            agent_dir = _folder("agents", facts.agent_id)
         with_tools = adapter.uses_tools and opening.tool_issue is not None
         return Brief(
             run_id=str(facts.run_id),
@@ -306,9 +266,9 @@ class Heartbeat:
             secrets=opening.secrets,
             api_url=facts.env.get("PAPERCLIP_API_URL", settings.BASE_URL),
             api_key=opening.token,
-            run_dir=str(self._run_dir),
+            run_dir=self._run_dir,
             workspace=facts.workspace,
-            agent_dir=str(agent_dir),
+            agent_dir=agent_dir,
             session=facts.session,
             tools=tools.TOOLS if with_tools else (),
             call_tool=self._call_tool,
@@ -319,10 +279,6 @@ class Heartbeat:
             divert=self._turnstile.divert,
             book_usage=self._book,
         )
-
-    @property
-    def _run_dir(self) -> Path:
-        return Path(settings.DATA_DIR) / "runs" / str(self.claimed.run_id)
 
     async def _call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         assert self._opening is not None
@@ -439,9 +395,9 @@ class Heartbeat:
 
     async def _hand_over(self, done: Done) -> None:
         await self.journal.settle()
-        self._stop_noting()
+        self._notes.close()
         await self._settle_loose()
-        await self._tell_noted()
+        await self._notes.write()
         await self._insist(
             runs.go_external,
             run_id=self.claimed.run_id,
@@ -455,8 +411,8 @@ class Heartbeat:
             message=self.journal.redact(ending.message),
             summary=self.journal.redact(ending.summary),
             result=self.journal.redact_data(ending.result),
-            model=self._noted.model,
-            session=self._noted.session,
+            model=self._notes.model,
+            session=self._notes.session,
         )
         try:
             await self._insist(close_run, self.claimed, ending)
@@ -469,3 +425,10 @@ class Heartbeat:
         if not self._trusted():
             raise runs.Stale(f"run {self.claimed.run_id}: the lease has run out")
         return await self._hands.insist(self._trusted, verb, *args, **kwargs)
+
+
+def _folder(kind: str, owner: object) -> str:
+    """A folder of a run or an agent below DATA_DIR, made if need be; nobody else may look in."""
+    path = os.path.join(settings.DATA_DIR, kind, str(owner))
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    return path

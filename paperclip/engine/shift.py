@@ -68,6 +68,7 @@ class Shift:
         self.running: dict[uuid.UUID, tuple[Heartbeat, asyncio.Task[None]]] = {}
         self.lease = lease.Lease()
         self.claimed_total = 0
+        self._waiting = 0  # runs before the hands, to be opened or closed
         self._should_end = should_end
         self._guard = lease.Guard(self.lease, self._nobody_acts, on_stuck)
         self._work = asyncio.Event()
@@ -295,12 +296,17 @@ class Shift:
         that wait for a hand, to be opened or closed, would only start later here than elsewhere,
         and be lost in heaps with this process. None while the hands have enough before them: a
         claim of one costs the database as much as one of many."""
-        waiting = sum(not beat.acting for beat, _ in self.running.values())
-        ahead = AHEAD - waiting
+        ahead = AHEAD - self._waiting
         return 0 if ahead < AHEAD // 4 else min(self.capacity - len(self.running), ahead)
 
+    def _heed(self, acting: bool) -> None:
+        """The adapter of a run has begun its part, or that is over."""
+        self._waiting += -1 if acting else 1
+        if acting:
+            self._look_for_work()
+
     def _look_for_work(self) -> None:
-        """A run has begun or ended, which may have made room for others."""
+        """There may be room for other runs."""
         if self._room() > 0:
             self._work.set()
 
@@ -313,17 +319,19 @@ class Shift:
             hands=self._hands,
             journal=journal,
             trusted=lambda: self.lease.good,
-            on_begun=self._look_for_work,
+            on_acting=self._heed,
         )
         task = asyncio.create_task(beat.carry(), name=f"run {claimed.run_id}")
         self.running[claimed.run_id] = (beat, task)
         self.claimed_total += 1
+        self._waiting += 1
         task.add_done_callback(lambda _: self._ended(claimed.run_id))
         if self._ending:  # it was claimed while the end began
             beat.stop(heartbeat.FENCED if self._ending == FENCED else heartbeat.SHUTDOWN)
 
     def _ended(self, run_id: uuid.UUID) -> None:
         self.running.pop(run_id, None)
+        self._waiting -= 1
         self._look_for_work()
 
     def _journals(self) -> dict[uuid.UUID, Journal]:

@@ -18,6 +18,7 @@ class Puppet:
     description = "For tests."
     Config = base.Config
     uses_tools = True
+    needs_folder = True
     simulated = True
 
     def __init__(self, retry_safe: bool = True) -> None:

@@ -15,7 +15,7 @@ from billing.models import CostEvent
 from companies import activity, secrets
 from companies.models import Activity
 from issues.models import Checkout, Comment, Issue
-from paperclip.engine import heartbeat
+from paperclip.engine import notes
 from tests import factories
 from tests.engine.conftest import until
 from tests.engine.puppet import fail, finish, wait_for_ever
@@ -101,7 +101,7 @@ def test_what_it_says_becomes_rows_in_order(carried, puppet, task):
 def test_its_end_says_which_model_answered_in_which_session(
     carried, puppet, task, monkeypatch, how
 ):
-    monkeypatch.setattr(heartbeat, "NOTE_SECONDS", 60)
+    monkeypatch.setattr(notes, "LATER_SECONDS", 60)
     puppet.play = how(base.Started(model="m-1"), base.Started("", session_id="s-1"))
     run = carried(task)
     assert (run.model, run.session) == ("m-1", {"id": "s-1"})
@@ -139,6 +139,14 @@ def test_a_runs_folder_is_there_while_it_runs_only(carried, puppet, task, data_d
     run = carried(task)
     assert seen == [0o700]
     assert not (data_dir / "runs" / str(run.pk)).exists()
+
+
+def test_who_needs_no_folder_gets_none(carried, puppet, task, data_dir):
+    puppet.needs_folder = False
+    run = carried(task)
+    (brief,) = puppet.briefs
+    assert (run.status, brief.run_dir, brief.agent_dir) == ("succeeded", "", "")
+    assert list(data_dir.rglob("*")) == []
 
 
 def test_a_call_is_booked_once_and_shown(carried, puppet, task):

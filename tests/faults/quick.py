@@ -43,6 +43,7 @@ class Quick:
     Config: ClassVar[ConfigClass] = QuickConfig
     retry_safe: ClassVar[bool] = True
     uses_tools: ClassVar[bool] = True
+    needs_folder: ClassVar[bool] = False
     simulated: ClassVar[bool] = True
 
     async def run(self, brief: Brief) -> AsyncGenerator[Event, None]:
