@@ -194,6 +194,7 @@ def test_a_run_token_dies_with_its_run(as_run: Caller, adas_run: HeartbeatRun) -
 def test_a_run_token_is_nobodys_in_an_archived_company(
     as_run: Caller, adas_run: HeartbeatRun
 ) -> None:
+    assert as_run.get("/api/agents/me").status_code == 200
     adas_run.company.status = "archived"
     adas_run.company.save(update_fields=["status"])
     assert as_run.get("/api/agents/me").status_code == 401
