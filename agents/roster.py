@@ -68,10 +68,7 @@ def hire(*, company: Company, actor: Actor, now: datetime | None = None, **field
     """
     now = now or timezone.now()
     _known(fields)
-    name = str(fields.get("name", "")).strip()
-    if not name:
-        raise Invalid("name_missing", "An agent needs a name.", field="name")
-    fields["name"] = name
+    fields["name"] = name = _name(fields.get("name", ""))
     wanted = _slug(str(fields.pop("slug", "") or name))
     agent = Agent(company=company, number=_next_number(), slug=wanted, **_plain(fields))
     _set_adapter(agent, fields)
@@ -114,6 +111,8 @@ def update(
     before = {field: getattr(agent, field) for field in changes if field != "reports_to"}
     for field, value in _plain(changes).items():
         setattr(agent, field, value)
+    if "name" in changes:
+        agent.name = _name(changes["name"])
     if "slug" in changes:
         agent.slug = _slug(str(changes["slug"]))
     _set_adapter(agent, changes)
@@ -368,6 +367,13 @@ def _check(agent: Agent) -> None:
     except ValidationError as error:
         field, messages = next(iter(error.message_dict.items()))
         raise Invalid("field_invalid", " ".join(messages), field=field) from error
+
+
+def _name(given: object) -> str:
+    name = str(given).strip()
+    if not name:
+        raise Invalid("name_missing", "An agent needs a name.", field="name")
+    return name
 
 
 def _slug(name: str) -> str:

@@ -24,7 +24,7 @@ from issues.api import find as find_issue
 from issues.models import Issue
 
 router = Router(by_alias=True)
-Name = Annotated[wire.Text, Field(min_length=1, max_length=120)]
+Name = Annotated[wire.Trimmed, Field(min_length=1, max_length=120)]
 
 
 class NewCost(wire.Body):
@@ -34,7 +34,7 @@ class NewCost(wire.Body):
     goal_id: uuid.UUID | None = None
     heartbeat_run_id: uuid.UUID | None = None
     billing_code: Annotated[wire.Text, Field(max_length=80)] | None = None
-    provider: Annotated[wire.Text, Field(min_length=1, max_length=60)]
+    provider: Annotated[wire.Trimmed, Field(min_length=1, max_length=60)]
     biller: Annotated[wire.Text, Field(max_length=60)] | None = None
     billing_type: (
         Literal["metered_api", "subscription_included", "api", "subscription", "unknown"] | None

@@ -19,7 +19,14 @@ from django.db.models import Field as ModelField
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.encoding import escape_uri_path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from companies import access, rows
@@ -54,6 +61,7 @@ def _no_nul(value: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_no_nul)]
+Trimmed = Annotated[str, StringConstraints(strip_whitespace=True), AfterValidator(_no_nul)]
 Line = Annotated[str, Field(max_length=500), AfterValidator(_no_nul)]
 Prose = Annotated[str, Field(max_length=100_000), AfterValidator(_no_nul)]
 Limit = Annotated[int, Field(ge=1, le=MAX_PAGE)]
@@ -80,6 +88,21 @@ class Body(BaseModel):
     def given(self) -> dict[str, Any]:
         """The fields that the caller really sent, by their Python names."""
         return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+def complaint(kind: str, message: str, context: Mapping[str, Any]) -> tuple[str, str]:
+    """What pydantic found wrong with a value, as (code, sentence).
+
+    The length of a text that was looked at before is told as one of "items": only a list or an
+    object has those, and there it says so.
+    """
+    if kind in ("too_short", "too_long") and context.get("field_type") == "Value":
+        short = kind == "too_short"
+        bound = context["min_length" if short else "max_length"]
+        unit = "character" if bound == 1 else "characters"
+        least = "at least" if short else "at most"
+        return f"string_{kind}", f"String should have {least} {bound} {unit}"
+    return kind, message
 
 
 def loads(raw: bytes) -> Any:

@@ -142,15 +142,12 @@ def on_bad_credential(request: HttpRequest, error: AuthenticationError) -> HttpR
 
 
 def on_invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
-    issues = [
-        {
-            # The first step says body, query or path, the second is our parameter's name.
-            "path": [str(step) for step in found["loc"][2 if found["loc"][0] == "body" else 1 :]],
-            "code": found["type"],
-            "message": found["msg"],
-        }
-        for found in error.errors
-    ]
+    issues = []
+    for found in error.errors:
+        code, message = wire.complaint(found["type"], found["msg"], found.get("ctx") or {})
+        # The first step says body, query or path, the second is our parameter's name.
+        path = [str(step) for step in found["loc"][2 if found["loc"][0] == "body" else 1 :]]
+        issues.append({"path": path, "code": code, "message": message})
     first = issues[0]
     where = ".".join(first["path"]) or "body"
     return wire.refusal(400, "invalid", f"{where}: {first['message']}", {"issues": issues})

@@ -30,8 +30,8 @@ TITLE_LENGTH = 80
 
 class Task(wire.Body):
     agent_id: uuid.UUID
-    prompt: Annotated[wire.Text, Field(min_length=10, max_length=2_000)]
-    title: Annotated[wire.Text, Field(min_length=1, max_length=300)] | None = None
+    prompt: Annotated[wire.Trimmed, Field(min_length=10, max_length=2_000)]
+    title: Annotated[wire.Trimmed, Field(min_length=1, max_length=300)] | None = None
 
 
 @router.post(

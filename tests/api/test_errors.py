@@ -286,3 +286,81 @@ def test_secrets_in_a_configuration_are_masked_and_survive_a_round_trip(
     assert b"s3cret" not in shown.content
     assert Agent.objects.get(id=bo.id).adapter_config["env"]["TOKEN"] == "s3cret"
     assert as_ada.send("GET", path).json()["adapterConfig"] == {}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "status"),
+    [
+        (" " * 14, 400),
+        ("  Forge it ", 400),
+        (" Forge it 1\t\n", 202),
+        ("x" * 2_000 + " " * 50, 202),
+        ("x" * 2_001, 400),
+    ],
+)
+def test_a_prompt_is_measured_without_the_blanks_around_it(
+    as_olga: Caller, ada: Agent, prompt: str, status: int
+) -> None:
+    answer = as_olga.send("POST", "/api/agent-tasks", {"agentId": str(ada.id), "prompt": prompt})
+    assert answer.status_code == status, answer.content
+    if status == 202:
+        assert Issue.objects.get().description == prompt.strip()
+    else:
+        assert not Issue.objects.exists()
+        assert not HeartbeatRun.objects.exists()
+
+
+NOBODY = {"agentId": "00000000-0000-4000-8000-000000000000"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "says"),
+    [
+        (
+            "POST",
+            "/agent-tasks",
+            {**NOBODY, "prompt": "x"},
+            "at least 10 characters",
+        ),
+        ("POST", "{c}/agents", {"name": "x" * 300}, "name: String should have at most 80 char"),
+        ("POST", "{c}/issues", {"title": ""}, "title: String should have at least 1 character"),
+        ("POST", "/companies", {"name": ""}, "name: String should have at least 1 character"),
+        ("PATCH", "/issues/{i}", {"blockedReason": "x" * 501}, "at most 500 characters"),
+        ("GET", "{c}/issues?q=" + "x" * 201, None, "q: String should have at most 200 characters"),
+    ],
+)
+def test_the_length_of_a_text_is_told_in_characters(
+    as_olga: Caller, issue: Issue, method: str, path: str, body: Any, says: str
+) -> None:
+    where = path.format(c=f"/companies/{issue.company_id}", i=issue.id)
+    answer = as_olga.send(method, f"/api{where}", body)
+    assert answer.status_code == 400
+    assert says in answer.json()["error"]
+    assert "item" not in answer.json()["error"]
+    first = answer.json()["details"]["issues"][0]
+    assert first["code"] in ("string_too_short", "string_too_long")
+
+
+def test_a_list_that_is_too_long_is_told_in_items(as_olga: Caller, issue: Issue) -> None:
+    many = ["00000000-0000-4000-8000-000000000000"] * 101
+    answer = as_olga.send("PATCH", f"/api/issues/{issue.id}", {"blockedByIssueIds": many})
+    assert "at most 100 items" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PATCH", "/agents/{a}", {"name": " \t "}),
+        ("POST", "{c}/cost-events", {"agentId": "{a}", "provider": "here", "model": "  "}),
+        ("POST", "{c}/cost-events", {"agentId": "{a}", "provider": "  ", "model": "m"}),
+        ("POST", "/agent-tasks", {"agentId": "{a}", "prompt": "Forge an anvil", "title": "  "}),
+    ],
+)
+def test_a_name_of_blanks_is_none(
+    as_olga: Caller, ada: Agent, method: str, path: str, body: dict[str, str]
+) -> None:
+    given = {name: value.replace("{a}", str(ada.id)) for name, value in body.items()}
+    where = path.format(c=f"/companies/{ada.company_id}", a=ada.id)
+    assert as_olga.send(method, f"/api{where}", given).status_code == 400
+    ada.refresh_from_db()
+    assert ada.name == "Ada"
