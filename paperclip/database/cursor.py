@@ -264,7 +264,9 @@ class Statements:
     def _check(self, result: pq.abc.PGresult, key: Any = None) -> None:
         if result.status in _OK:
             return
-        if self._pgconn.status != _GOOD and not result.error_field(pq.DiagnosticField.SQLSTATE):
+        if not result.error_field(pq.DiagnosticField.SQLSTATE):
+            # libpq's own word, not the server's: the connection is gone, also when its status does
+            # not say so yet (after an immediate shutdown it does not).
             raise psycopg.OperationalError(result.get_error_message())
         error = psycopg.errors.error_from_result(result)
         if error.sqlstate in (_LOST_STATEMENT, _CHANGED_RESULT):
