@@ -46,6 +46,7 @@ LEASE_LOSSES = "lease_losses"
 STALE_WRITES = "stale_writes_blocked"  # what
 RESCUES = "rescues"  # status that the run got
 BREAKER_OPENED = "breaker_opened"  # code
+RECEIPTS_SPOOLED = "receipts_spooled"  # kept, booked, aside
 WAKE_TO_START = "wake_to_start"  # upper bound of a bucket, or sum
 STREAM_LAG = "stream_lag"  # the same
 NAMES = (
@@ -56,6 +57,7 @@ NAMES = (
     STALE_WRITES,
     RESCUES,
     BREAKER_OPENED,
+    RECEIPTS_SPOOLED,
     WAKE_TO_START,
     STREAM_LAG,
 )

@@ -249,6 +249,10 @@ _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     meters.STALE_WRITES: ("Writes of a former holder that were refused.", ("what",)),
     meters.RESCUES: ("Runs of a dead holder, by what became of them.", ("status",)),
     meters.BREAKER_OPENED: ("Openings of circuit breakers, by cause.", ("code",)),
+    meters.RECEIPTS_SPOOLED: (
+        "Receipts that became files while the database was away, booked later or set aside.",
+        ("what",),
+    ),
 }
 _HISTOGRAMS = {
     meters.WAKE_TO_START: "From the moment a run was due to its start.",

@@ -45,6 +45,10 @@ def traceback_of(error: BaseException) -> BaseException | None:
     return None if isinstance(error, (*PASSING, psycopg.OperationalError, OSError)) else error
 
 
+class Closed(RuntimeError):
+    """The shift is over, and its threads with it."""
+
+
 class Hands:
     """A few threads for blocking calls. Closed at the end of a shift."""
 
@@ -55,12 +59,16 @@ class Hands:
         self._calls: dict[int, tuple[float, Any]] = {}
 
     async def call(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The verb's answer; whatever it raises comes through."""
+        """The verb's answer; whatever it raises comes through. Raises Closed."""
         loop = asyncio.get_running_loop()
         # The thread logs about the same run as who asks it.
         here = contextvars.copy_context()
         work = functools.partial(self._with_connection, verb, *args, **kwargs)
-        return await loop.run_in_executor(self._pool, here.run, work)
+        try:
+            answer = loop.run_in_executor(self._pool, here.run, work)
+        except RuntimeError as error:
+            raise Closed(str(error)) from error
+        return await answer
 
     async def insist(
         self, still: Callable[[], bool], verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs

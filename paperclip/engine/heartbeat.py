@@ -40,9 +40,10 @@ from companies import clock, faultpoints
 from companies.errors import Refusal
 from issues import briefing, tools
 from paperclip import logs, tracing
+from paperclip.engine import spool
 from paperclip.engine.calls import book, grant, use_tool
 from paperclip.engine.closing import Ending, close_run, failure, throttled
-from paperclip.engine.hands import PASSING, Hands
+from paperclip.engine.hands import PASSING, Closed, Hands
 from paperclip.engine.journal import Journal
 from paperclip.engine.notes import FENCED, Notes
 from paperclip.engine.opening import Opening, open_run
@@ -54,6 +55,7 @@ log = logging.getLogger(__name__)
 
 Status = HeartbeatRun.Status
 BUDGET_PAUSE = timedelta(hours=1)
+BOOKING_SECONDS = 60.0  # for a receipt whose shift lives on; then it is spooled
 
 CANCEL, SHUTDOWN = "cancel", "shutdown"
 EXHAUSTED, UNBOOKED = "exhausted", "unbooked"
@@ -325,23 +327,33 @@ class Heartbeat:
 
     async def _book_in_time(self, usage: Usage) -> None:
         assert self._opening is not None
-        deadline = asyncio.get_running_loop().time() + 60
+        facts, loop = self._opening.briefing, asyncio.get_running_loop()
+        deadline, spent_at = loop.time() + BOOKING_SECONDS, clock.now()
         faultpoints.reach("answered", self.claimed.run_id)
         try:
             booked = await self._hands.insist(
-                lambda: asyncio.get_running_loop().time() < deadline,
+                lambda: loop.time() < deadline and self.why not in (FENCED, SHUTDOWN),
                 book,
-                self._opening.briefing,
+                facts,
                 usage,
             )
             faultpoints.reach("settled", self.claimed.run_id)
+        except asyncio.CancelledError:
+            spool.keep(facts, usage, spent_at)  # the loop ends: there is nothing left to wait in
+            raise
         except Refusal as refusal:
             log.warning("run %s: cost not booked: %s", self.claimed.run_id, refusal.message)
             self.journal.note(RunEvent.Kind.SYSTEM, f"A cost was not booked: {refusal.message}")
             return
+        except (*PASSING, Closed) as error:
+            log.warning("run %s: cost not booked yet: %s", self.claimed.run_id, str(error).strip())
+            keeping = loop.run_in_executor(None, spool.keep, facts, usage, spent_at)
+            await asyncio.shield(keeping)
+            self.stop(UNBOOKED)  # a limit that cannot be counted against holds nobody
+            return
         except Exception:
             log.exception("run %s: cost not booked: %r", self.claimed.run_id, usage)
-            self.stop(UNBOOKED)  # a limit that cannot be counted against holds nobody
+            self.stop(UNBOOKED)
             return
         self.journal.note(
             RunEvent.Kind.USAGE,
@@ -380,7 +392,7 @@ class Heartbeat:
             reason = "A budget was used up while the agent was at work, so it was stopped."
             return Ending(Status.FAILED, Code.BUDGET, reason, acted=self._acted)
         if self.why == UNBOOKED:
-            reason = "What it cost could not be booked, so it was stopped; the server's log has it."
+            reason = "What it cost could not be booked, so it was stopped."
             return Ending(Status.FAILED, Code.INTERNAL, reason, acted=self._acted)
         return Ending(Status.LOST, Code.LOST)
 

@@ -22,7 +22,7 @@ from billing import audit, budgets
 from companies import activity, clock, partitions
 from companies.models import CliLogin, IdempotencyRecord, SignInLink, Throttle
 from issues.models import Blocker, Issue
-from paperclip.engine import recover
+from paperclip.engine import recover, spool
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +119,7 @@ def minute(*, now: datetime | None = None) -> None:
     now = now or clock.now()
     parts: list[Callable[[], object]] = [
         lambda: beats(now=now),
+        spool.book_all,
         lambda: recover.sweep(now=now),
         lambda: recover.tidy(now=now),
         lambda: budgets.turn(now=now),

@@ -48,8 +48,10 @@ that takes some milliseconds (`tests/faults/quick.py`), or a protocol server.
   resets, and drops the acknowledgement of a COMMIT that the server has carried out.
 - Processes are ended at named places (`companies/faultpoints.py`), in the order in which a run
   passes them: claiming, claimed, opened, reserved, streaming, answered, settled, written, reported,
-  finished, committed, and notifying; `rescuing` in the rescue of a lost run. The places do nothing
-  unless `PAPERCLIP_FAULT_POINTS` is set when a process starts, and never in the production profile.
+  finished, committed, and notifying; `rescuing` in the rescue of a lost run; `spooled` when a
+  receipt has become a file, `unspooled` when it is booked and the file still there. The places do
+  nothing unless `PAPERCLIP_FAULT_POINTS` is set when a process starts, and never in the production
+  profile.
 
 ## Results
 """

@@ -13,6 +13,7 @@ from django.utils import timezone
 from companies import secrets
 from paperclip import fingerprints, postgres
 from paperclip.boot import OLDEST_POSTGRES
+from paperclip.engine import spool
 from paperclip.scaling import checklist
 
 Finding = tuple[bool, str]
@@ -93,4 +94,15 @@ def _keys() -> Iterator[Finding]:
     yield not lost, f"{lost} stored secrets cannot be opened with the keys of this instance"
 
 
-CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_data_folder, _database, _keys, _background)
+def _receipts() -> Iterator[Finding]:
+    aside = len(spool.set_aside())
+    yield not aside, f"{len(spool.waiting())} receipts wait to be booked, {aside} are set aside"
+
+
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    _data_folder,
+    _database,
+    _keys,
+    _background,
+    _receipts,
+)
