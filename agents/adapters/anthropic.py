@@ -36,6 +36,12 @@ class Messages:
     default_url = "https://api.anthropic.com/v1"
     path = "/messages"
 
+    def address(self, base_url: str) -> str:
+        """Anthropic's own programs are given its address without the /v1, so both are taken."""
+        if base_url and httpx.URL(base_url).path in ("", "/"):
+            return base_url.rstrip("/") + "/v1"
+        return base_url or self.default_url
+
     def provider(self, base_url: str) -> str:
         host = httpx.URL(base_url).host
         return "anthropic" if host == "api.anthropic.com" else host

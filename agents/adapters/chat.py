@@ -409,12 +409,7 @@ class ChatAdapter:
         attempt: int = 1,
     ) -> Line:
         wire = wire or self.wire
-        base_url = base_url or config.base_url or wire.default_url
-        if not base_url:
-            raise AdapterError(
-                Code.CONFIG_INVALID,
-                "No base URL is set, and the connection does not give one.",
-            )
+        base_url = wire.address(base_url or config.base_url or "")
         key = config.key(secrets) if key is None else key
         own = fields.fill_headers(config.headers, secrets)
         headers = fields.merged(wire.headers(key), own)

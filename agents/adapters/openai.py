@@ -49,8 +49,11 @@ MAX_CALL_INDEX = 256
 class ChatCompletions:
     """The wire format of `POST /chat/completions`."""
 
-    default_url = ""
+    default_url = "https://api.openai.com/v1"
     path = "/chat/completions"
+
+    def address(self, base_url: str) -> str:
+        return base_url or self.default_url
 
     def provider(self, base_url: str) -> str:
         host = httpx.URL(base_url).host

@@ -133,8 +133,11 @@ class Decoder(Protocol):
 class Wire(Protocol):
     """How one kind of provider is spoken to."""
 
-    default_url: str
     path: str
+
+    def address(self, base_url: str) -> str:
+        """What `path` follows, for a base URL as people give it; "" is the provider's own."""
+        ...
 
     def provider(self, base_url: str) -> str: ...
     def headers(self, key: str) -> dict[str, str]: ...

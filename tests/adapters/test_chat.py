@@ -13,6 +13,7 @@ from agents import adapters
 from agents.adapters.base import (
     AdapterError,
     Brief,
+    Check,
     Code,
     Done,
     Started,
@@ -608,3 +609,48 @@ def test_a_tool_result_may_be_an_error_and_the_model_goes_on(mock_llm: Served) -
     assert played.error is None
     assert [step.is_error for step in played.steps] == [False, True]
     assert isinstance(played.steps[0], Step)
+
+
+# --- the address ---
+
+
+@BOTH
+def test_without_an_address_the_makers_own_is_asked(
+    kind: str, mock_llm: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run and the test of a configuration agree on that."""
+    wire = adapters.get(kind).wire  # type: ignore[attr-defined]
+    assert wire.default_url.startswith(f"https://api.{kind}.com/")
+    monkeypatch.setattr(type(wire), "default_url", mock_llm.url)
+    config = adapters.validate(kind, {"model": f"mock-{kind}", "apiKeySecret": "KEY"})
+
+    assert play(adapters.get(kind), make_brief("[[mock:text=Here.]]", config=config)).text()
+    checks = asyncio.run(_tested(kind, config))
+    assert [check.name for check in checks] == ["Models", "Answer"]
+    assert checks[-1].ok
+
+
+async def _tested(kind: str, config: dict[str, Any]) -> list[Check]:
+    adapter = type(adapters.get(kind))()
+    try:
+        return await adapter.test(adapter.Config.model_validate(config), {"KEY": "sk-mock"})
+    finally:
+        await adapter.aclose()
+
+
+@pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/"])
+def test_anthropics_address_is_taken_with_and_without_its_version(
+    ending: str, mock_llm: Served
+) -> None:
+    bare = mock_llm.url.removesuffix("/v1")
+    assert bare != mock_llm.url
+    played = run("anthropic", mock_llm, "text=Hello.", baseUrl=bare + ending)
+    assert played.text() == "Hello."
+
+
+def test_an_address_with_a_path_of_its_own_stays_as_it_is() -> None:
+    address = adapters.get("anthropic").wire.address  # type: ignore[attr-defined]
+    assert address("https://proxy.example/anthropic") == "https://proxy.example/anthropic"
+    assert address("https://api.anthropic.com") == "https://api.anthropic.com/v1"
+    openai = adapters.get("openai").wire.address  # type: ignore[attr-defined]
+    assert openai("https://api.perplexity.ai") == "https://api.perplexity.ai"
