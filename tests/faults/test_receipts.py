@@ -113,7 +113,7 @@ def check(beside: Processes, run: HeartbeatRun) -> None:
     assert audit.drifts() == []
 
 
-@pytest.mark.fault("T29", "the database is away from a model's answer to the end of the lease")
+@pytest.mark.fault("T41", "the database is away from a model's answer to the end of the lease")
 def test_its_receipt_is_booked_when_the_database_is_back(
     own_server: OwnServer, beside: Processes, firma: Company, figures
 ):
@@ -123,7 +123,7 @@ def test_its_receipt_is_booked_when_the_database_is_back(
     figures.update(firm.check_all_done_once(), receipts=2)
 
 
-@pytest.mark.fault("T29", "the same, and kill -9 when the receipt is a file, and when it is booked")
+@pytest.mark.fault("T41", "the same, and kill -9 when the receipt is a file, and when it is booked")
 def test_a_kill_before_or_after_the_booking_changes_nothing(
     own_server: OwnServer, beside: Processes, firma: Company, figures
 ):
