@@ -96,6 +96,8 @@ ON CONFLICT (agent_id, issue_id) WHERE status = 'queued' DO UPDATE SET
     retry_of_id = coalesce(run.retry_of_id, excluded.retry_of_id)
 RETURNING run.id, run.xmax = 0
 """
+# The same within a statement that writes more; its parameters are those of `about_new`.
+WISH = _INSERT.replace("%(", "%(wish_")
 
 
 @meters.refusals
@@ -140,21 +142,14 @@ def wake(
     if issue is not None and actor.type == "agent" and _is_ping_pong(agent, issue, now):
         return Wake(refused="wake_limit")
     values = {
+        **_values(agent, issue, reason=reason, source=source, actor=actor, now=now),
         **keys,
-        "id": new_id(),
-        "issue_id": issue.pk if issue is not None else None,
         "priority": _priority(issue, priority),
-        "source": str(source),
-        "reason": reason,
         "comment_ids": list(comment_ids),
         "payload": orjson.dumps(dict(payload or {}), default=str).decode(),
         "not_before": not_before,
         "attempt": attempt,
         "retry_of": retry_of,
-        "now": now,
-        "unasked": source in (HeartbeatRun.Source.TIMER, HeartbeatRun.Source.RETRY)
-        or reason == MANUAL,
-        "hurry": actor.type == "user" or reason == MANUAL,
     }
     try:
         # Only a key can collide with something else than the queued run; it pays for a savepoint.
@@ -164,6 +159,56 @@ def wake(
         if known is None:
             raise
         return Wake(run_id=known)
+    return _became(agent, issue, row)
+
+
+def about_new(
+    *, agent: Agent, issue: Wakeable, reason: str, source: str, actor: Actor, now: datetime
+) -> dict[str, Any]:
+    """The parameters of `WISH` about an issue that the same statement writes. Nobody has been woken
+    about it yet, so nothing folds and nobody is called in circles."""
+    values = _values(agent, issue, reason=reason, source=source, actor=actor, now=now)
+    return {f"wish_{name}": value for name, value in values.items()}
+
+
+@meters.refusals
+def wished(*, agent: Agent, issue: Wakeable, run_id: uuid.UUID | None) -> Wake:
+    """A statement has carried `WISH` out, and wrote this run; None: it found no agent to wake."""
+    return _became(agent, issue, (run_id, True) if run_id is not None else None)
+
+
+def _values(
+    agent: Agent,
+    issue: Wakeable | None,
+    *,
+    reason: str,
+    source: str,
+    actor: Actor,
+    now: datetime,
+) -> dict[str, Any]:
+    """The parameters of a wish that is for now, with no key, no comments and no payload."""
+    return {
+        "agent_id": agent.pk,
+        "idempotency_key": None,
+        "scheduled_for": None,
+        "id": new_id(),
+        "issue_id": issue.pk if issue is not None else None,
+        "priority": _priority(issue, None),
+        "source": str(source),
+        "reason": reason,
+        "comment_ids": [],
+        "payload": "{}",
+        "not_before": None,
+        "attempt": 1,
+        "retry_of": None,
+        "now": now,
+        "unasked": source in (HeartbeatRun.Source.TIMER, HeartbeatRun.Source.RETRY)
+        or reason == MANUAL,
+        "hurry": actor.type == "user" or reason == MANUAL,
+    }
+
+
+def _became(agent: Agent, issue: Wakeable | None, row: tuple[uuid.UUID, bool] | None) -> Wake:
     if row is None:
         return Wake(refused=_refusal(agent))
     run_id, created = row

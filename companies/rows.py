@@ -7,11 +7,24 @@
 from __future__ import annotations
 
 import functools
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from django.db import connection
-from django.db.models import Field, Model
+from django.db.models import (
+    BooleanField,
+    CharField,
+    Field,
+    ForeignKey,
+    IntegerField,
+    Model,
+    PositiveIntegerField,
+    PositiveSmallIntegerField,
+    SmallIntegerField,
+    TextField,
+    UUIDField,
+)
 
 M = TypeVar("M", bound=Model)
 
@@ -19,34 +32,68 @@ M = TypeVar("M", bound=Model)
 def insert(row: Model) -> None:
     """Write a new row with all its fields, as `save(force_insert=True)` does, at a third of its
     price: no signals, no returned columns. Raises IntegrityError."""
-    statement, fields = _insert(type(row))
-    values = [
-        field.get_db_prep_save(field.pre_save(row, True), connection=connection) for field in fields
-    ]
     with connection.cursor() as cursor:
-        cursor.execute(statement, values)
+        cursor.execute(insertion(type(row)), values(row))
+    inserted(row)
+
+
+@functools.cache
+def insertion(model: type[Model]) -> str:
+    """The INSERT of a row, also for a statement that writes more. Its parameters are `values`."""
+    quote = connection.ops.quote_name
+    fields = _written(model)
+    columns = ", ".join(quote(str(field.column)) for field in fields)
+    places = ", ".join(f"%({_place(field)})s" for field in fields)
+    return f"INSERT INTO {quote(model._meta.db_table)} ({columns}) VALUES ({places})"  # noqa: S608
+
+
+def values(row: Model) -> dict[str, Any]:
+    """The parameters of `insertion`. Their names begin with `new_`."""
+    return {_place(field): _value(field, row, True) for field in _written(type(row))}
+
+
+def inserted(row: Model) -> None:
+    """A statement has written this row."""
     row._state.adding, row._state.db = False, connection.alias
 
 
 @functools.cache
-def _insert(model: type[Model]) -> tuple[str, list[Field[Any, Any]]]:
-    meta = model._meta
-    quote = connection.ops.quote_name
-    fields = [field for field in meta.local_concrete_fields if not field.generated]
-    columns = ", ".join(quote(str(field.column)) for field in fields)
-    places = ", ".join(["%s"] * len(fields))
-    return f"INSERT INTO {quote(meta.db_table)} ({columns}) VALUES ({places})", fields  # noqa: S608
+def _written(model: type[Model]) -> list[Field[Any, Any]]:
+    return [field for field in model._meta.local_concrete_fields if not field.generated]
+
+
+@functools.cache
+def _place(field: Field[Any, Any]) -> str:
+    return f"new_{field.column}"
+
+
+# What the driver takes as it is, and Django would only look at: most values of most rows.
+_AS_IT_IS: dict[type[Field[Any, Any]], type] = {
+    BooleanField: bool,
+    CharField: str,
+    ForeignKey: uuid.UUID,
+    IntegerField: int,
+    PositiveIntegerField: int,
+    PositiveSmallIntegerField: int,
+    SmallIntegerField: int,
+    TextField: str,
+    UUIDField: uuid.UUID,
+}
+
+
+def _value(field: Field[Any, Any], row: Model, adding: bool) -> Any:
+    """The value of a field, as the driver takes it."""
+    value = getattr(row, field.attname)
+    if type(value) is _AS_IT_IS.get(type(field)):
+        return value
+    return field.get_db_prep_save(field.pre_save(row, adding), connection=connection)
 
 
 def update(row: Model, fields: Collection[str]) -> None:
     """Write these fields of a row that is there, as `save(update_fields=…)` does."""
     statement, chosen = _update(type(row), tuple(sorted(fields)))
-    values = [
-        field.get_db_prep_save(field.pre_save(row, False), connection=connection)
-        for field in chosen
-    ]
     with connection.cursor() as cursor:
-        cursor.execute(statement, [*values, row.pk])
+        cursor.execute(statement, [*(_value(field, row, False) for field in chosen), row.pk])
 
 
 @functools.cache
@@ -86,22 +133,26 @@ def _instances(row: Sequence[Any], models: Sequence[type[Model]]) -> list[Any]:
     made: list[Any] = []
     start = 0
     for model in models:
-        names, converters, key = _shape(model)
+        names, _, key = _shape(model, ())
         values = list(row[start : start + len(names)])
         start += len(names)
-        if values[key] is None:
-            made.append(None)
-            continue
-        for place, convert in converters:
-            values[place] = convert(values[place])
-        made.append(model.from_db(connection.alias, names, values))
+        made.append(None if values[key] is None else _instance(model, (), values))
     return [*made, *row[start:]]
 
 
+def _instance(model: type[M], only: tuple[str, ...], values: list[Any]) -> M:
+    names, converters, _ = _shape(model, only)
+    for place, convert in converters:
+        values[place] = convert(values[place])
+    return model.from_db(connection.alias, names, values)
+
+
 @functools.cache
-def _shape(model: type[Model]) -> tuple[list[str], list[tuple[int, Callable[[Any], Any]]], int]:
+def _shape(
+    model: type[Model], only: tuple[str, ...]
+) -> tuple[list[str], list[tuple[int, Callable[[Any], Any]]], int]:
     """Attribute names, how to read the columns that need it, and where the key is."""
-    fields = _fields(model)
+    fields = _fields(model, only)
     converters: list[tuple[int, Callable[[Any], Any]]] = []
     for place, field in enumerate(fields):
         column = field.get_col(model._meta.db_table)
@@ -118,21 +169,27 @@ def _convert(convert: Callable[..., Any], column: Any, value: Any) -> Any:
     return convert(value, column, connection)
 
 
-def _fields(model: type[Model]) -> list[Field[Any, Any]]:
-    return list(model._meta.concrete_fields)
+def _fields(model: type[Model], only: tuple[str, ...] = ()) -> list[Field[Any, Any]]:
+    fields = list(model._meta.concrete_fields)
+    return [field for field in fields if field.attname in only] if only else fields
 
 
-def find(model: type[M], **equal: Any) -> M | None:
-    """The row whose columns have these values, together unique; None when there is none."""
-    found = fetch_one(_find(model, tuple(equal)), equal, model)
-    return found[0] if found else None
+def find(model: type[M], *only: str, **equal: Any) -> M | None:
+    """The row whose columns have these values, together unique; None when there is none. With
+    `only` just these fields of it (the key among them); the others are read when they are asked
+    for."""
+    with connection.cursor() as cursor:
+        cursor.execute(_find(model, only, tuple(equal)), equal)
+        found = cursor.fetchone()
+    return None if found is None else _instance(model, only, list(found))
 
 
 @functools.cache
-def _find(model: type[Model], names: tuple[str, ...]) -> str:
+def _find(model: type[Model], only: tuple[str, ...], names: tuple[str, ...]) -> str:
     meta, quote = model._meta, connection.ops.quote_name
     same = " AND ".join(f"t.{quote(_column(model, name))} = %({name})s" for name in names)
-    return f"SELECT {columns(model, 't')} FROM {quote(meta.db_table)} t WHERE {same}"  # noqa: S608
+    columns = ", ".join(f"t.{quote(str(field.column))}" for field in _fields(model, only))
+    return f"SELECT {columns} FROM {quote(meta.db_table)} t WHERE {same}"  # noqa: S608
 
 
 def _column(model: type[Model], name: str) -> str:

@@ -204,12 +204,13 @@ def parse_id(value: str, name: str = "id") -> uuid.UUID:
 
 
 def one_of_company(
-    model: type[M], company_id: uuid.UUID, value: uuid.UUID | None, field: str
+    model: type[M], company_id: uuid.UUID, value: uuid.UUID | None, field: str, *only: str
 ) -> M | None:
-    """The row that an id in a body names, in the caller's company. Raises NotFound."""
+    """The row that an id in a body names, in the caller's company; of its fields `only` these are
+    read at once. Raises NotFound."""
     if value is None:
         return None
-    found = rows.find(model, id=value, company_id=company_id)
+    found = rows.find(model, *only, id=value, company_id=company_id)
     if found is None:
         raise NotFound(f"{field} names nothing in this company.", code="unknown_reference")
     return found

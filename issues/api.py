@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from django.db import transaction
+from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router
@@ -208,7 +209,8 @@ def inbox_lite(request: HttpRequest) -> HttpResponse:
 )
 def create_issue(request: HttpRequest, company: str, body: NewIssue) -> HttpResponse:
     """Assigned to an agent and to do, it wakes the agent."""
-    found = wire.company(request, company, None)
+    # All that is needed of a company is its id, which needs no look at it.
+    found = Company.from_db(None, ["id"], [wire.company_id(request, company, None)])
     made = _create(request, found, body)
     shape = shapes.created(
         made, linked=bool(body.blocked_by_issue_ids), labelled=bool(body.label_ids)
@@ -377,16 +379,16 @@ def _label(issue: Issue, label_ids: list[uuid.UUID] | None, actor: Actor, now: d
 def _fields(company_id: uuid.UUID, given: dict[str, Any]) -> dict[str, Any]:
     """Ids in a body become rows of the caller's company. Raises NotFound for others."""
     fields = dict(given)
-    references = (
-        ("assignee_agent_id", "assignee_agent", Agent),
-        ("project_id", "project", Project),
-        ("goal_id", "goal", Goal),
-        ("parent_id", "parent", Issue),
+    references: tuple[tuple[str, str, type[Model], tuple[str, ...]], ...] = (
+        ("assignee_agent_id", "assignee_agent", Agent, ("id", "company_id", "name", "status")),
+        ("project_id", "project", Project, ()),
+        ("goal_id", "goal", Goal, ()),
+        ("parent_id", "parent", Issue, ()),
     )
-    for key, name, model in references:
+    for key, name, model, only in references:
         if key in fields:
             value = fields.pop(key)
-            fields[name] = wire.one_of_company(model, company_id, value, key)
+            fields[name] = wire.one_of_company(model, company_id, value, key, *only)
     if "assignee_user_id" in fields:
         fields["assignee_user"] = _member(company_id, fields.pop("assignee_user_id"))
     if "blocked_by_issue_ids" in fields:

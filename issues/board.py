@@ -15,12 +15,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.models import Agent, HeartbeatRun
-from companies import live, rows
+from companies import live
 from companies.activity import Actor
 from companies.errors import Conflict, Invalid
 from companies.models import Company, Goal, Project, User
 from issues import changes as changing
-from issues import consequences, fields, graph, numbers, ownership, questions
+from issues import consequences, entry, fields, graph, numbers, ownership, questions
 from issues.models import Blocker, Comment, Issue
 
 S = Issue.Status
@@ -77,8 +77,7 @@ def create(
             billing_code=billing_code,
         )
         # After all that could refuse it, and before the transaction: see `numbers.take`.
-        issue.number = numbers.take(company.id)
-        issue.identifier = f"{company.issue_prefix}-{issue.number}"
+        issue.number, issue.identifier = numbers.take(company.id)
         _enter(issue, blocking, actor=actor, now=now, wake=wake)
     return issue
 
@@ -132,33 +131,24 @@ def _draft(
     )
 
 
-@transaction.atomic
 def _enter(issue: Issue, blocking: list[Issue], *, actor: Actor, now: datetime, wake: bool) -> None:
-    """Write the issue with what belongs to it, and wake its agent."""
-    rows.insert(issue)
+    """Write the issue with what belongs to it, and wake its agent. In a transaction, if anything
+    blocks it."""
+    details = {
+        "after": {
+            "status": issue.status,
+            "priority": issue.get_priority_display(),
+            "assignee": changing.name(issue.assignee_agent or issue.assignee_user),
+            **({"parent": issue.parent.identifier} if issue.parent else {}),
+            **({"blocked_by": [b.identifier for b in blocking]} if blocking else {}),
+        }
+    }
+    is_free = issue.status == S.TODO and all(one.status in Issue.CLOSED for one in blocking)
+    entry.write(issue, details=details, actor=actor, now=now, wake=wake and is_free)
     if blocking:
         Blocker.objects.bulk_create(
             [Blocker(company_id=issue.company_id, issue=issue, blocking=one) for one in blocking]
         )
-    consequences.record(
-        issue,
-        actor=actor,
-        action="issue.created",
-        now=now,
-        details={
-            "after": {
-                "status": issue.status,
-                "priority": issue.get_priority_display(),
-                "assignee": changing.name(issue.assignee_agent or issue.assignee_user),
-                **({"parent": issue.parent.identifier} if issue.parent else {}),
-                **({"blocked_by": [b.identifier for b in blocking]} if blocking else {}),
-            }
-        },
-    )
-    consequences.announce(issue)
-    waits = any(one.status not in Issue.CLOSED for one in blocking)
-    if wake and issue.assignee_agent is not None and not waits and issue.status == S.TODO:
-        consequences.wake_assigned(issue, actor=actor, now=now)
 
 
 @transaction.atomic

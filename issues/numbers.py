@@ -10,18 +10,18 @@ from django.db import connection
 _TAKE = """
 INSERT INTO issues_issuecounter (company_id, last_number) VALUES (%s, 1)
 ON CONFLICT (company_id) DO UPDATE SET last_number = issues_issuecounter.last_number + 1
-RETURNING last_number
+RETURNING last_number, (SELECT issue_prefix FROM companies_company c WHERE c.id = company_id)
 """
 _TAKE_AT_ONCE = """
 WITH at_once AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))
 INSERT INTO issues_issuecounter (company_id, last_number) SELECT %s, 1 FROM at_once
 ON CONFLICT (company_id) DO UPDATE SET last_number = issues_issuecounter.last_number + 1
-RETURNING last_number
+RETURNING last_number, (SELECT issue_prefix FROM companies_company c WHERE c.id = company_id)
 """
 
 
-def take(company_id: uuid.UUID) -> int:
-    """The company's next number.
+def take(company_id: uuid.UUID) -> tuple[int, str]:
+    """The company's next number, and the identifier that it makes (`ACM-1`).
 
     Outside of a transaction it is a transaction of its own and does not wait for the disk: else a
     company could only write one new issue after the other, each as long as the disk takes. The log
@@ -30,4 +30,5 @@ def take(company_id: uuid.UUID) -> int:
     """
     with connection.cursor() as cursor:
         cursor.execute(_TAKE if connection.in_atomic_block else _TAKE_AT_ONCE, [company_id])
-        return int(cursor.fetchone()[0])
+        number, prefix = cursor.fetchone()
+    return number, f"{prefix}-{number}"

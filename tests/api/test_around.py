@@ -95,9 +95,8 @@ def test_reading_and_writing_an_issue_cost_few_statements(
     with django_assert_num_queries(2):
         as_olga.send("GET", f"/api/companies/{acme.id}/issues")
     new = {"title": "New", "status": "todo", "assigneeAgentId": str(ada.id)}
-    # The key, the company, the agent, the number, the issue, its activity, its run; in the tests'
-    # own transaction two more for a savepoint.
-    with django_assert_num_queries(9):
+    # The key, the agent, the number; the issue with its activity and its run.
+    with django_assert_num_queries(4):
         created = as_olga.send("POST", f"/api/companies/{acme.id}/issues", new)
     assert created.status_code == 201
 
