@@ -44,6 +44,19 @@ def test_a_key_for_an_operator_is_printed_while_it_runs(running: Instance) -> No
     assert manage("operator_key", "--email", "nobody@localhost", env=running.env).returncode != 0
 
 
+def test_a_shell_without_its_port_is_told_where_it_answers(running: Instance) -> None:
+    """The data folder knows; a port of the shell's own goes before that."""
+    bare = {name: value for name, value in running.env.items() if name != "PAPERCLIP_PORT"}
+    link = ("sign_in_link", "--email", "operator@localhost")
+    assert manage(*link, env=bare).stdout.startswith(f"http://127.0.0.1:{running.port}/sign-in/")
+    assert manage(*link, env=bare | {"PAPERCLIP_PORT": "7999"}).stdout.startswith(
+        "http://127.0.0.1:7999/"
+    )
+    loaded = manage("load", "--users", "1", "--ramp", "0", "--hold", "1", env=bare)
+    assert loaded.returncode == 0, loaded.stderr
+    assert "cold, 1 user" in loaded.stdout
+
+
 @pytest.mark.parametrize("part", ["granian", "qcluster", "postgres"])
 def test_a_killed_child_is_started_again(running: Instance, part: str) -> None:
     before = running.named(part)

@@ -17,7 +17,7 @@ from django.utils.module_loading import import_string
 
 from companies import operator_keys
 from companies.models import User
-from paperclip import postgres
+from paperclip import postgres, running
 from paperclip.load import http, machine, provider, report, scenario
 from paperclip.load.driver import Driver
 
@@ -34,7 +34,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--url", default=settings.BASE_URL, help="Where the product answers.")
+        parser.add_argument("--url", default=running.base_url(), help="Where the product answers.")
         parser.add_argument(
             "--users", default="1,50,80", help="Stages: how many users each (1 to 1000)."
         )

@@ -3,11 +3,12 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from django.utils import timezone
 
-from paperclip import fingerprints
+from paperclip import fingerprints, running
 from paperclip.engine import station
 
 
@@ -26,4 +27,6 @@ class Command(BaseCommand):
         except fingerprints.OtherKey as error:
             raise CommandError(str(error)) from None
         connections.close_all()
+        # What its runs are told to call. The instance beside it knows better than a bare shell.
+        settings.BASE_URL = running.base_url()
         station.in_foreground(capacity=options["capacity"])

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from companies import sign_in
 from companies.models import User
-from paperclip import postgres
+from paperclip import postgres, running
 
 
 class Command(BaseCommand):
@@ -26,4 +26,4 @@ class Command(BaseCommand):
             if user is None:
                 raise CommandError(f"There is no active operator {email}.")
             token = sign_in.make_link(user=user, now=timezone.now())
-        self.stdout.write(f"{settings.BASE_URL}/sign-in/{token}")
+        self.stdout.write(f"{running.base_url()}/sign-in/{token}")

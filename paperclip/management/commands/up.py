@@ -19,7 +19,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 from django.utils import timezone
 
-from paperclip import boot, children, postgres, supervisor, watchdog
+from paperclip import boot, children, postgres, running, supervisor, watchdog
 from paperclip.supervisor import Child, Supervisor
 
 _MARK = "PAPERCLIP_UP"
@@ -54,6 +54,7 @@ class Command(BaseCommand):
             stack.enter_context(_only_one(settings.DATA_DIR))
             supervisor.kill_strays(_MARK, str(settings.DATA_DIR))
             _check_port(settings.HOST, settings.PORT)
+            stack.enter_context(running.announced(settings.DATA_DIR, settings.BASE_URL))
             database = stack.enter_context(_database())
             now = timezone.now()
             boot.prepare_database(now)
