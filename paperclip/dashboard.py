@@ -107,11 +107,12 @@ def badges(company: Company, user: User) -> dict[str, int]:
 
 
 def start(request: Any) -> HttpResponse:
-    """`/`: to the first company, or to founding one."""
+    """`/`: to the first company in use, or to founding one."""
     if not request.user.is_authenticated:
         return redirect("/sign-in")
     first = (
         Membership.objects.filter(user_id=request.user.pk)
+        .exclude(company__status=Company.Status.ARCHIVED)
         .order_by("company__name", "company_id")
         .values_list("company__issue_prefix", flat=True)
         .first()

@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
+from companies.models import Company
 from companies.views.sign_in import THEMES
 
 
@@ -21,11 +22,13 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     if company is not None:
         from paperclip import dashboard
 
+        known = [m.company for m in request.memberships]  # type: ignore[attr-defined]
         context |= {
             "company": company,
             # What changes from here on, the page learns from its stream of events.
             "read_at_ms": str(int(request.read_at.timestamp() * 1000)),  # type: ignore[attr-defined]
-            "companies": [m.company for m in request.memberships],  # type: ignore[attr-defined]
+            "companies": [one for one in known if one.status != Company.Status.ARCHIVED],
+            "archived": sum(one.status == Company.Status.ARCHIVED for one in known),
             "base": request.base,  # type: ignore[attr-defined]
             "role": request.role,  # type: ignore[attr-defined]
             "may_act": request.may("operate"),  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from companies import operator_keys, secrets, sign_in, tenancy
+from companies import operator_keys, secrets, sign_in, tenancy, undo
 from companies.errors import NotFound, Refusal
 from companies.models import Company, Membership, OperatorKey, Secret
 from companies.views.door import PageRequest, page
@@ -68,12 +68,20 @@ def company(request: PageRequest) -> HttpResponse:
 @require_POST
 @page("manage")
 def state(request: PageRequest) -> HttpResponse:
-    """Pause or resume the whole company."""
+    """Pause or resume the whole company; archive it, or take it out of the archive."""
     wish, actor, now = request.POST.get("wish", ""), request.principal.actor, request.now
     if wish == "pause":
         reason = request.POST.get("reason", "")
         tenancy.pause(company=request.company, actor=actor, reason=reason, now=now)
         return _done(request, "company", "The company is paused: no agent starts any more.")
+    if wish == "archive":
+        tenancy.archive(company=request.company, actor=actor, now=now)
+        words = f"{request.company.name} is archived."
+        undo.offer(request, words, f"{request.base}/settings/state", {"wish": "restore"})
+        return redirect(f"{request.base}/settings/#archive")
+    if wish == "restore":
+        tenancy.restore(company=request.company, actor=actor, now=now)
+        return _done(request, "company", "The company is back, and paused: resume it when ready.")
     tenancy.resume(company=request.company, actor=actor, now=now)
     return _done(request, "company", "The company works again.")
 
@@ -173,7 +181,10 @@ def new_company(request: Any) -> HttpResponse:
     """Found a company; whoever does owns it."""
     if not request.user.is_authenticated:
         return redirect("/sign-in?next=/companies/new")
-    context: dict[str, Any] = {"typed": request.POST}
+    shelf = Company.objects.filter(
+        memberships__user_id=request.user.pk, status=Company.Status.ARCHIVED
+    )
+    context: dict[str, Any] = {"typed": request.POST, "archived": shelf.order_by("name", "id")}
     if request.method == "POST":
         try:
             made: Company = tenancy.create(

@@ -21,6 +21,7 @@ from companies.models import (
     User,
 )
 from tests import factories
+from tests.pages.conftest import Sign
 
 
 def text(answer: object) -> str:
@@ -269,3 +270,49 @@ def test_raising_a_budget_keeps_the_calls_that_it_lets_pass(olgas: Client, acme:
     budget = Budget.objects.get()
     assert budget.limit_micros == 9_000_000
     assert budget.unpriced_calls == 20
+
+
+# --- the archive of companies ---
+
+
+def test_a_company_is_archived_after_a_question_and_comes_back_paused(
+    olgas: Client, acme: Company, globex: Company, olga: User
+) -> None:
+    factories.member(globex, olga, "owner")
+    asked = text(olgas.get("/c/ACM/settings/"))
+    assert "Danger zone" in asked
+    assert "an owner can restore it" in asked
+
+    done = text(olgas.post("/c/ACM/settings/state", {"wish": "archive"}, follow=True))
+    acme.refresh_from_db()
+    assert acme.status == "archived"
+    assert "Acme is archived." in done
+    assert 'action="/c/ACM/settings/state"' in done
+    switch = text(olgas.get("/c/GLO/")).partition("company-switch")[2].partition("</details>")[0]
+    assert "/c/ACM/" not in switch
+    assert "1 archived" in switch
+    assert olgas.get("/").headers["Location"] == "/c/GLO/"
+    assert "/c/ACM/settings/#archive" in text(olgas.get("/companies/new"))
+
+    olgas.post("/c/ACM/settings/state", {"wish": "restore"})
+    acme.refresh_from_db()
+    assert acme.status == "paused"
+    assert "/c/ACM/" in text(olgas.get("/c/GLO/"))
+    assert "/c/ACM/" not in text(olgas.get("/companies/new"))
+
+
+def test_who_has_only_archived_companies_is_shown_them(olgas: Client, acme: Company) -> None:
+    olgas.post("/c/ACM/settings/state", {"wish": "archive"})
+    assert "Archived companies" in text(olgas.get("/", follow=True))
+
+
+def test_only_owners_archive_and_restore(
+    veras: Client, acme: Company, otto: User, sign_in: Sign
+) -> None:
+    for browser in (veras, sign_in(otto)):
+        assert "Danger zone" not in text(browser.get("/c/ACM/settings/"))
+        for wish in ("archive", "restore"):
+            answer = browser.post("/c/ACM/settings/state", {"wish": wish})
+            assert answer.status_code == 403
+    acme.refresh_from_db()
+    assert acme.status == "active"
