@@ -33,6 +33,7 @@ from paperclip.engine import schedule
 
 MOST_COUNTED = 100_000  # a longer queue is told as this long
 MOST_ROWS = 500
+CANARY_SECONDS = 90  # one a minute, and a schedule that may be half a minute late
 # Who is behind a proxy cannot be told by the address of the connection.
 _FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_REAL_IP", "HTTP_VIA")
 
@@ -207,15 +208,25 @@ def _connections() -> Iterator[Metric]:
     )
 
 
+# An old mark is one of a cluster that hangs, or of an instance that is gone: this one has no
+# process that still tells of itself. Where none does (PAPERCLIP_METER_SECONDS=0) all are told.
+_CANARIES = """
+WITH telling AS (
+    SELECT DISTINCT 'default@' || right(instance, 50) AS name FROM agents_processreport
+    WHERE at > clock_timestamp() - make_interval(secs => %s)
+)
+SELECT name, extract(epoch FROM clock_timestamp() - beat_at)::float8 FROM agents_beacon
+WHERE beat_at > clock_timestamp() - make_interval(secs => %s)
+   OR name IN (SELECT name FROM telling) OR NOT EXISTS (SELECT 1 FROM telling)
+ORDER BY beat_at DESC, name LIMIT %s
+"""
+
+
 def _canaries() -> Iterator[Metric]:
-    rows = _ask(
-        "SELECT name, extract(epoch FROM clock_timestamp() - beat_at)::float8"
-        " FROM agents_beacon ORDER BY beat_at DESC, name LIMIT %s",
-        MOST_ROWS,
-    )
+    rows = _ask(_CANARIES, meters.REPORT_SECONDS_KEPT, CANARY_SECONDS, MOST_ROWS)
     yield _gauges(
         "canary_age_seconds",
-        "How long ago a task went all the way through a cluster of background workers.",
+        "How long ago a task went all the way through the background workers of an instance.",
         ["cluster"],
         [([name], age) for name, age in rows],
     )

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agents import breaker, meters, runs, workers
 from agents.models import Beacon, Counter
 from companies.activity import SYSTEM
-from paperclip.engine import recover, tick
+from paperclip.engine import recover, schedule, tick
 from paperclip.engine.opening import open_run
 from tests import factories
 from tests.watch.conftest import key
@@ -219,6 +219,28 @@ def test_workers_and_canaries(scrape, now):
     assert seen[key("worker_beat_age_seconds", **labels)] < 60
     assert seen[key("workers", state="working")] == 1
     assert 30 <= seen[key("canary_age_seconds", cluster="default")] < 90
+
+
+def test_the_canary_of_an_instance_that_is_gone_grows_no_older(scrape, now):
+    """A restart gives an instance a new name. One that hangs still has processes that tell."""
+    old, hung = "oak-0b1c2d3e", f"{'x' * 60}-4f5a6b7c"
+    for instance in (old, hung, "oak-99aa88bb"):
+        Beacon.objects.create(name=schedule.beacon(instance), beat_at=now - timedelta(minutes=20))
+    Beacon.objects.filter(name=schedule.beacon("oak-99aa88bb")).update(beat_at=now)
+    meters.report(instance=hung, kind="web", source=dict)
+
+    ages = {
+        dict(labels)["cluster"]: age
+        for (name, labels), age in scrape().items()
+        if name == "paperclip_canary_age_seconds"
+    }
+    assert ages.keys() == {schedule.beacon(hung), schedule.beacon("oak-99aa88bb")}
+    assert ages[schedule.beacon(hung)] >= 1_200
+
+
+def test_without_reports_every_canary_is_told(scrape, now):
+    Beacon.objects.create(name=schedule.beacon("oak"), beat_at=now - timedelta(minutes=20))
+    assert scrape()[key("canary_age_seconds", cluster=schedule.beacon("oak"))] >= 1_200
 
 
 def test_connections_to_the_database_and_what_each_process_says_of_itself(scrape):
