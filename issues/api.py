@@ -81,14 +81,9 @@ def find(request: HttpRequest, ref: str, action: access.Action | None = "view") 
     `action` None: to take part in the company's work.
     """
     caller = wire.principal(request)
-    try:
-        found_by, wanted = _found_by("id"), str(uuid.UUID(ref))
-    except ValueError:
-        if "\x00" in ref:
-            raise NotFound("There is no such issue.") from None
-        found_by, wanted = _found_by("identifier"), ref[:24].upper()
+    key, wanted = reference(ref)
     values = {"wanted": wanted, "companies": access.company_ids(caller)}
-    met = rows.fetch(found_by, values, Issue, Project, Goal, Goal)
+    met = rows.fetch(_found_by(key), values, Issue, Project, Goal, Goal)
     if not met:
         raise NotFound("There is no such issue.")
     found: Issue
@@ -98,6 +93,16 @@ def find(request: HttpRequest, ref: str, action: access.Action | None = "view") 
     if action != "view":
         access.authorize(caller, action or wire.contribution(caller), found.company_id)
     return found
+
+
+def reference(ref: str) -> tuple[Literal["id", "identifier"], str]:
+    """The column that `ref` is about, and its value there. Raises NotFound."""
+    try:
+        return "id", str(uuid.UUID(ref))
+    except ValueError:
+        if "\x00" in ref:
+            raise NotFound("There is no such issue.") from None
+        return "identifier", ref[:24].upper()
 
 
 @functools.cache

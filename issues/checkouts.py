@@ -27,7 +27,6 @@ S = Issue.Status
 EXPECTED = (S.TODO, S.BACKLOG, S.BLOCKED, S.IN_REVIEW)
 
 
-@transaction.atomic
 def checkout(
     *,
     issue: Issue,
@@ -43,14 +42,33 @@ def checkout(
     when the issue is now this agent's. An unassigned issue becomes the agent's. Raises Conflict
     with the current owner and status, Unprocessable when an open issue blocks it.
     """
-    return _checkout(
-        issue_id=issue.id,
-        agent=agent,
-        run=run,
-        expected_statuses=expected_statuses,
-        actor=actor,
-        now=now or timezone.now(),
-    )
+    _check_expected(expected_statuses)
+    now, actor = now or timezone.now(), actor or as_agent(agent, run)
+    if run is None and issue.status in {*expected_statuses} - {*Issue.CLOSED, S.IN_PROGRESS}:
+        if taking.by_hand(issue, agent, actor, now):
+            return issue
+        refuse_taken(ownership.look("id", issue.id, [agent.company_id]), agent.id)
+    with transaction.atomic():
+        return _checkout(
+            issue_id=issue.id,
+            agent=agent,
+            run=run,
+            expected_statuses=expected_statuses,
+            actor=actor,
+            now=now,
+        )
+
+
+def refuse_taken(
+    seen: tuple[Issue, Checkout | None] | None, agent_id: uuid.UUID, run_id: uuid.UUID | None = None
+) -> None:
+    """Raise Conflict, as `checkout` does, when the issue was in others' hands as it was `seen`
+    (by `ownership.look`). Who comes too late needs no lock to be told."""
+    if seen is None:
+        return
+    issue, held = seen
+    if held is None or not _is_mine(held, agent_id, run_id):
+        _check_free(issue, held, agent_id, run_id)
 
 
 def _checkout(
@@ -63,18 +81,18 @@ def _checkout(
     now: datetime,
 ) -> Issue:
     """Refuses before it writes, so that a refusal needs no savepoint."""
-    _check_expected(expected_statuses)
     row = graph.lock_row(issue_id)
     if row.company_id != agent.company_id:
         raise NotFound("There is no such issue.")
     held = ownership.holder(row.id)
-    if held is not None and _is_mine(held, agent, run):
+    run_id = run.id if run is not None else None
+    if held is not None and _is_mine(held, agent.id, run_id):
         if run is not None and held.run_id != run.id:
             held.run = run
             held.save(update_fields=["run"])
         if row.status == S.IN_PROGRESS:
             return row
-    _check_free(row, held, agent, run)
+    _check_free(row, held, agent.id, run_id)
     if row.status not in expected_statuses and not (
         row.status == S.IN_PROGRESS and row.assignee_agent_id == agent.id
     ):
@@ -157,24 +175,26 @@ def _check_expected(expected: Collection[str]) -> None:
         )
 
 
-def _check_free(row: Issue, held: Checkout | None, agent: Agent, run: HeartbeatRun | None) -> None:
+def _check_free(
+    row: Issue, held: Checkout | None, agent_id: uuid.UUID, run_id: uuid.UUID | None
+) -> None:
     """Raise Conflict when the issue is somebody else's, or in the hands of a live run."""
     if row.assignee_user_id is not None:
         raise ownership.conflict(
             row, "assigned_to_person", "This issue belongs to a person.", known=[held]
         )
-    if held is not None and held.agent_id == agent.id and not _is_mine(held, agent, run):
+    if held is not None and held.agent_id == agent_id and not _is_mine(held, agent_id, run_id):
         raise ownership.conflict(
             row,
             "checkout_conflict",
             "Another run of this agent works on this issue.",
             known=[held],
         )
-    if row.assignee_agent_id not in (None, agent.id):
+    if row.assignee_agent_id not in (None, agent_id):
         raise ownership.conflict(
             row, "checkout_conflict", "Another agent has this issue.", known=[held]
         )
-    if held is not None and held.agent_id != agent.id and _is_alive(held):
+    if held is not None and held.agent_id != agent_id and _is_alive(held):
         raise ownership.conflict(
             row, "checkout_conflict", "Another agent works on this issue.", known=[held]
         )
@@ -186,11 +206,11 @@ def _is_alive(held: Checkout) -> bool:
     return held.run is None or held.run.status in HeartbeatRun.LIVE
 
 
-def _is_mine(held: Checkout, agent: Agent, run: HeartbeatRun | None) -> bool:
+def _is_mine(held: Checkout, agent_id: uuid.UUID, run_id: uuid.UUID | None) -> bool:
     """The same agent, by the same run, or no other live one."""
-    if held.agent_id != agent.id:
+    if held.agent_id != agent_id:
         return False
-    return run is None or held.run_id in (None, run.id) or not _is_alive(held)
+    return run_id is None or held.run_id in (None, run_id) or not _is_alive(held)
 
 
 def close(held: Checkout, *, reason: str, now: datetime) -> None:

@@ -65,10 +65,14 @@ def lock_rows(ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Issue]:
 
 def lock_row(issue_id: uuid.UUID) -> Issue:
     """One issue, locked and fresh. Raises NotFound when it is gone."""
-    try:
-        return lock_rows([issue_id])[issue_id]
-    except KeyError:
-        raise NotFound("There is no such issue.") from None
+    # A statement of its own: with a list of ids, PostgreSQL would plan it anew each time.
+    statement = (
+        f"SELECT {rows.columns(Issue, 'i')} FROM issues_issue i WHERE i.id = %(id)s"  # noqa: S608
+        " FOR NO KEY UPDATE OF i"
+    )
+    for issue in rows.fetch_one(statement, {"id": issue_id}, Issue):
+        return issue
+    raise NotFound("There is no such issue.")
 
 
 def open_blockers(issue_id: uuid.UUID) -> list[Issue]:

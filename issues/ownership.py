@@ -6,10 +6,11 @@ may change what is theirs, what nobody has, what they asked for, and what their 
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from agents.models import Agent, HeartbeatRun, Hold
 from companies import rows
@@ -133,6 +134,32 @@ def holder(issue_id: uuid.UUID) -> Checkout | None:
     held: Checkout
     held, held.agent, held.run = found[0]
     return held
+
+
+@functools.cache
+def _seen_by(key: Literal["id", "identifier"]) -> str:
+    return (
+        f"SELECT {rows.columns(Issue, 'i')}, {rows.columns(Checkout, 'c')}, r.id, r.status"  # noqa: S608
+        " FROM issues_issue i"
+        " LEFT JOIN issues_checkout c ON c.issue_id = i.id AND c.released_at IS NULL"
+        " LEFT JOIN agents_heartbeatrun r ON r.id = c.run_id"
+        f" WHERE i.{key} = %(wanted)s AND i.company_id = ANY (%(companies)s)"
+    )
+
+
+def look(
+    key: Literal["id", "identifier"], wanted: uuid.UUID | str, companies: Sequence[uuid.UUID]
+) -> tuple[Issue, Checkout | None] | None:
+    """An issue of these companies and its live checkout, as they are at one moment. Of the
+    checkout's run only the status is read."""
+    values = {"wanted": wanted, "companies": list(companies)}
+    found = rows.fetch(_seen_by(key), values, Issue, Checkout)
+    if not found:
+        return None
+    issue, held, run_id, status = found[0]
+    if held is not None:
+        held.run = run_id and HeartbeatRun.from_db(None, ["id", "status"], [run_id, status])
+    return issue, held
 
 
 def conflict(

@@ -20,10 +20,10 @@ from companies import activity, live
 from companies.activity import Actor
 from companies.errors import Forbidden
 from issues import checkouts, closing_words, consequences, endings, graph, ownership, steps
-from issues.checkouts import EXPECTED, as_agent, begin, checkout
+from issues.checkouts import EXPECTED, as_agent, begin, checkout, refuse_taken
 from issues.models import Comment, Issue
 
-__all__ = ["EXPECTED", "begin", "checkout", "force_release", "release", "report"]
+__all__ = ["EXPECTED", "begin", "checkout", "force_release", "refuse_taken", "release", "report"]
 
 S = Issue.Status
 Run = HeartbeatRun.Status

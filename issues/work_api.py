@@ -13,10 +13,10 @@ from pydantic import Field
 from agents import shapes as run_shapes
 from agents.answers import LiveRun, RunOfIssue
 from agents.models import Agent, HeartbeatRun
-from companies import wire
-from companies.errors import Invalid
-from issues import answers, shapes, work
-from issues.api import Nothing, Status, find
+from companies import access, wire
+from companies.errors import Invalid, NotFound
+from issues import answers, ownership, shapes, work
+from issues.api import Nothing, Status, find, reference
 
 router = Router(by_alias=True)
 
@@ -37,17 +37,31 @@ class Checkout(wire.Body):
 def checkout(request: HttpRequest, issue: str, body: Checkout) -> HttpResponse:
     """409 tells who has it and in which status it is; do not repeat a 409."""
     caller = wire.principal(request)
-    found = find(request, issue, None)
-    agent = wire.one_of_company(Agent, found.company_id, body.agent_id, "agentId")
-    assert agent is not None  # the body always names one
-    if caller.agent_id is not None and caller.agent_id != agent.id:
-        raise Invalid("other_agent", "An agent checks out for itself.", field="agentId")
+    seen = ownership.look(*reference(issue), access.company_ids(caller))
+    if seen is None:
+        raise NotFound("There is no such issue.")
+    found, _ = seen
+    access.authorize(caller, wire.contribution(caller), found.company_id)
+    agent = _worker(caller, found.company_id, body.agent_id)
+    work.refuse_taken(seen, agent.id, caller.run_id)
     run = HeartbeatRun.objects.filter(id=caller.run_id).first() if caller.run_id else None
     expected = {"expected_statuses": body.expected_statuses} if body.expected_statuses else {}
     taken = work.checkout(
         issue=found, agent=agent, run=run, actor=caller.actor, now=timezone.now(), **expected
     )
     return wire.answer(shapes.written(taken), version=taken.version)
+
+
+def _worker(caller: access.Principal, company_id: uuid.UUID, agent_id: uuid.UUID) -> Agent:
+    """The agent that a checkout is for. One that calls for itself has proved already who it is."""
+    if caller.agent_id == agent_id:
+        names = ["id", "company_id", "name"]
+        return Agent.from_db(None, names, [agent_id, company_id, caller.name])
+    agent = wire.one_of_company(Agent, company_id, agent_id, "agentId")
+    assert agent is not None  # the body always names one
+    if caller.agent_id is not None:
+        raise Invalid("other_agent", "An agent checks out for itself.", field="agentId")
+    return agent
 
 
 @router.post("/issues/{issue}/release", response=answers.WrittenIssue, summary="Give an issue back")

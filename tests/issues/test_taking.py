@@ -1,4 +1,4 @@
-"""How a run takes its own issue in one statement, and when it does not."""
+"""How an issue is taken in one statement, and when it is not."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 from agents import runs
 from agents.models import Agent, HeartbeatRun
-from companies.models import Activity, Company
-from issues import taking, work
+from companies.errors import Conflict, NotFound
+from companies.models import Activity, Company, User
+from issues import taking, transitions, work
 from issues.models import Checkout, Issue
 from tests import factories
 
@@ -122,3 +123,62 @@ def test_under_a_former_epoch_nothing_is_taken(
     HeartbeatRun.objects.filter(pk=run.pk).update(epoch=2)
     with pytest.raises(runs.Stale):
         work.begin(run=run, now=now + timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("status", ["todo", "backlog", "blocked", "in_review"])
+@pytest.mark.parametrize("mine", [True, False])
+def test_an_agent_with_its_own_key_takes_an_issue_in_one_statement(
+    acme: Company, ada: Agent, now: datetime, status: str, mine: bool,
+    django_assert_num_queries: Any,
+) -> None:  # fmt: skip
+    fields: dict[str, Any] = {"assignee": ada if mine else None, "status": status}
+    issues = [factories.issue(acme, blocked_reason="Paint.", **fields) for _ in range(2)]
+    with django_assert_num_queries(1):
+        at_once = work.checkout(issue=issues[0], agent=ada, now=now)
+    issues[1].status = "in_progress"  # as somebody sees it who has looked long ago
+    step_by_step = work.checkout(issue=issues[1], agent=ada, now=now)
+    assert whole(issues[0]) == whole(issues[1])
+    for known, issue in ((at_once, issues[0]), (step_by_step, issues[1])):
+        (row,) = Issue.objects.filter(pk=issue.pk).values()
+        assert {name: getattr(known, name) for name in row} == row
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "refusal"),
+    [
+        (open_blocker, transitions.Unprocessable),
+        (another_holder, Conflict),
+        (change(status="done", version=2), Conflict),
+        (change(archived_at=None, version=2), None),
+    ],
+)
+def test_what_is_in_the_way_of_an_agent_is_told(
+    issue: Issue, ada: Agent, now: datetime, meanwhile: Callable[[Issue], None],
+    refusal: type[Exception] | None,
+) -> None:  # fmt: skip
+    meanwhile(issue)
+    if refusal is None:
+        assert work.checkout(issue=issue, agent=ada, now=now).version == 3
+        return
+    before = Checkout.objects.count()
+    with pytest.raises(refusal):
+        work.checkout(issue=issue, agent=ada, now=now)
+    assert (Checkout.objects.count(), Activity.objects.count()) == (before, 0)
+
+
+def test_an_agent_takes_no_issue_of_another_company(
+    ada: Agent, globex: Company, now: datetime
+) -> None:
+    foreign = factories.issue(globex)
+    with pytest.raises(NotFound):
+        work.checkout(issue=foreign, agent=ada, now=now)
+    assert not Checkout.objects.exists()
+
+
+def test_a_person_keeps_an_issue_that_became_theirs_meanwhile(
+    issue: Issue, ada: Agent, olga: User, now: datetime
+) -> None:
+    Issue.objects.filter(pk=issue.pk).update(assignee_user=olga, assignee_agent=None)
+    with pytest.raises(Conflict) as refused:
+        work.checkout(issue=issue, agent=ada, now=now)
+    assert refused.value.code == "assigned_to_person"
