@@ -112,11 +112,20 @@ def hold(*, run_id: uuid.UUID, epoch: int) -> None:
             raise Stale(f"run {run_id} has left epoch {epoch}")
 
 
-def note_started(*, run_id: uuid.UUID, epoch: int, model: str, session: Mapping[str, Any]) -> None:
-    """Keep which model answers and which session it continues. Raises Stale."""
+def note_started(
+    *,
+    run_id: uuid.UUID,
+    epoch: int,
+    model: str,
+    session: Mapping[str, Any],
+    result: Mapping[str, Any] | None = None,
+) -> None:
+    """Keep which model answers, which session it continues, and what of the result is known.
+    Raises Stale."""
     _fenced(
-        "model = coalesce(nullif(%s, ''), model), session = session || %s::jsonb",
-        [output.clean(model)[:120], output.to_json(session)],
+        "model = coalesce(nullif(%s, ''), model), session = session || %s::jsonb,"
+        " result = result || %s::jsonb",
+        [output.clean(model)[:120], output.to_json(session), output.to_json(result or {})],
         run_id,
         epoch,
     )
@@ -191,7 +200,7 @@ WITH finished AS (
     UPDATE agents_heartbeatrun
     SET status = %(status)s, epoch = epoch + 1, token_digest = NULL, lease_expires_at = NULL,
         finished_at = clock_timestamp(), code = %(code)s, message = %(message)s,
-        summary = %(summary)s, result = %(result)s::jsonb,
+        summary = %(summary)s, result = result || %(result)s::jsonb,
         model = coalesce(nullif(%(model)s, ''), model), session = session || %(session)s::jsonb
     WHERE id = %(run_id)s AND epoch = %(epoch)s
     RETURNING id, epoch, company_id, agent_id, issue_id, created_at, started_at
@@ -237,8 +246,8 @@ def finish(
 ) -> bool:
     """End a run, unless it has changed hands: then nothing is written and False returned.
 
-    The run's token dies here. A failure stays visible at the agent until its next success. `model`
-    and `session` as in `note_started`.
+    The run's token dies here. A failure stays visible at the agent until its next success. `model`,
+    `session` and `result` come on top of what `note_started` has kept.
     """
     recorded = activity.kept()
     values: dict[str, Any] = {

@@ -55,7 +55,7 @@ class ConfigError(ValueError):
 
     def __init__(self, errors: Mapping[str, list[str]]) -> None:
         self.errors = dict(errors)
-        super().__init__("; ".join(f"{k}: {' '.join(v)}" for k, v in self.errors.items()))
+        super().__init__("; ".join(f"{k}: {' '.join(v)}" if k else " ".join(v) for k, v in self.errors.items()))
 
 
 def get(type_: str) -> Adapter:
@@ -116,6 +116,18 @@ def secret_names(type_: str, config: Mapping[str, Any]) -> set[str]:
     except ValidationError as error:
         raise ConfigError(_by_field(error)) from error
     return parsed.secret_names()
+
+
+def deadline(type_: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The one limit of a run's time, as `seconds` and its `source`: the agent's `configuration`, or
+    the `default` of its kind. Empty for a kind without one. Raises UnknownAdapter."""
+    field = get(type_).Config.model_fields.get("timeout_sec")
+    if field is None:
+        return {}
+    given = config.get("timeoutSec")
+    if given is None:
+        return {"seconds": field.default, "source": "default"}
+    return {"seconds": given, "source": "configuration"}
 
 
 async def aclose() -> None:

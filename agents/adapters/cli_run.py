@@ -70,6 +70,7 @@ class CliRun:
         self.run_dir = os.path.abspath(run_dir)
         hidden = {brief.api_key, *brief.secrets.values()}
         self._hidden = [text for text in hidden if len(text) >= MIN_SECRET_CHARS]
+        self._began = time.monotonic()
 
     async def events(self) -> AsyncGenerator[Event, None]:
         place = await asyncio.to_thread(self._place)
@@ -139,6 +140,8 @@ class CliRun:
             limits=config.limits(),
             bounds=Bounds(
                 wall_seconds=config.timeout_sec,
+                # One limit for the run, however often the program is started in it.
+                spent_seconds=time.monotonic() - self._began,
                 idle_seconds=config.idle_timeout_sec,
                 grace_seconds=config.grace_sec,
                 bytes=config.max_output_bytes,

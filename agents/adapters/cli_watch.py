@@ -36,6 +36,7 @@ class Bounds:
     lines: int
     steps_per_minute: int
     turns: int | None = None
+    spent_seconds: float = 0.0  # of the wall clock, before this start
 
 
 @dataclass(slots=True)
@@ -153,7 +154,7 @@ class Attempt:
         bounds = self.bounds
         while self._steps and now - self._steps[0] > 60:
             self._steps.popleft()
-        if now - clock.started_at >= bounds.wall_seconds:
+        if now - clock.started_at + bounds.spent_seconds >= bounds.wall_seconds:
             took = f"{bounds.wall_seconds:g} seconds"
             return Ending(Code.TIMED_OUT, f"The run took longer than {took}.")
         if now - clock.alive_at >= bounds.idle_seconds:

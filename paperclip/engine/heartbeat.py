@@ -174,6 +174,7 @@ class Heartbeat:
         try:
             adapter = adapters.get(opening.briefing.adapter_type)
             brief = self._brief(opening, adapter)
+            self._notes.limit(adapters.deadline(adapter.type, brief.config))
             done = await self._listen(adapter, brief)
         except Throttled as held:
             await self._settle_loose()
@@ -422,7 +423,7 @@ class Heartbeat:
             ending,
             message=self.journal.redact(ending.message),
             summary=self.journal.redact(ending.summary),
-            result=self.journal.redact_data(ending.result),
+            result=self.journal.redact_data({**self._notes.result, **ending.result}),
             model=self._notes.model,
             session=self._notes.session,
         )

@@ -1,7 +1,8 @@
-"""Which model answers a run and which session it goes on with, on the way to the run's row.
+"""Which model answers a run, which session it goes on with and how long it may take, on the way to
+the run's row.
 
-A run that is soon over writes both with its end; one that goes on has them written meanwhile, so
-that people see them. Read next: `heartbeat.py`.
+A run that is soon over writes all of it with its end; one that goes on has it written meanwhile,
+so that people see it. Read next: `heartbeat.py`.
 """
 
 from __future__ import annotations
@@ -32,17 +33,23 @@ class Notes:
         track: Callable[[asyncio.Future[None]], Any],
         stop: Callable[[str], None],
     ) -> None:
-        self.model = ""  # this and the session are what is unwritten
+        self.model = ""  # this and the next two are what is unwritten
         self.session: dict[str, Any] = {}
+        self.result: dict[str, Any] = {}
         self._claimed = claimed
         self._insist = insist
         self._track = track
         self._stop = stop
         self._later: asyncio.TimerHandle | None = None
 
+    def limit(self, deadline: Mapping[str, Any]) -> None:
+        """Note the limit of the run's time; it is written with what comes next."""
+        if deadline:
+            self.result["deadline"] = dict(deadline)
+
     def add(self, model: str, session: Mapping[str, Any]) -> None:
         """Note what an adapter says of itself; the latest counts."""
-        if not model and not session:
+        if not (model or session or self.result):
             return
         self.model = model or self.model
         self.session.update(session)
@@ -58,13 +65,14 @@ class Notes:
 
     async def write(self) -> None:
         """Write what is unwritten. A run that is not ours any more is stopped."""
-        model, session = self.model, self.session
-        if not model and not session:
+        model, session, result = self.model, self.session, self.result
+        if not (model or session or result):
             return
-        self.model, self.session = "", {}
+        self.model, self.session, self.result = "", {}, {}
         about = {"run_id": self._claimed.run_id, "epoch": self._claimed.epoch}
+        known = {"model": model, "session": session, "result": result}
         try:
-            await self._insist(runs.note_started, **about, model=model, session=session)
+            await self._insist(runs.note_started, **about, **known)
         except (runs.Stale, *PASSING):
             self._stop(FENCED)
         except Exception:

@@ -8,6 +8,7 @@ import sys
 import time
 
 SESSION = "11111111-2222-4333-8444-555555555555"
+GONE = f"No conversation found with session ID: {SESSION}"
 
 
 def say(**line: object) -> None:
@@ -67,8 +68,17 @@ def main() -> None:
         gone = f"No conversation found with session ID: {sys.argv[sys.argv.index('--resume') + 1]}"
         say(type="result", subtype="error_during_execution", is_error=True, errors=[gone])
         sys.exit(1)
+    if do == "dawdle" and "--resume" in sys.argv:
+        time.sleep(1.5)
+        say(type="result", subtype="error_during_execution", is_error=True, errors=[GONE])
+        sys.exit(1)
     begin()
     match do:
+        case "dawdle":
+            while True:
+                with open(argument, "a") as ticks:
+                    ticks.write("tick\n")
+                time.sleep(0.1)
         case "answer" | "forget":
             speak("Fine.")
             result(argument.replace("\\n", "\n") or "Fine.")

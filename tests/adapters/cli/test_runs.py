@@ -287,6 +287,21 @@ def test_a_program_that_said_its_last_word_is_not_waited_for(
     assert played.done.summary == "Fine."
 
 
+def test_the_time_limit_is_the_runs_and_not_that_of_each_start(stage: Stage) -> None:
+    """The session is gone after 1.5 s of 2.5: the second start has the rest, some ten ticks."""
+    kept = run(stage.brief()).done
+    assert kept is not None
+    ticks = stage.root / "ticks"
+
+    played = run(stage.brief(f"dawdle {ticks}", session=kept.result["session"], timeoutSec=2.5))
+
+    assert played.error is not None
+    assert played.error.code is Code.TIMED_OUT
+    assert played.error.message == "The run took longer than 2.5 seconds."
+    assert len(stage.calls) == 3
+    assert 0 < len(ticks.read_text().splitlines()) < 20
+
+
 # --- stopping ------------------------------------------------------------------------------------
 
 
