@@ -7,23 +7,26 @@ Live streams never come here; `paperclip.asgi` sends them elsewhere.
 
 import asyncio
 import contextlib
+import functools
+import io
 import json
 import logging
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, Protocol, cast
-from urllib.parse import unquote_to_bytes
 
 from django.db import close_old_connections
 
+from paperclip.environ import Environ, Scope, make_environ
+from paperclip.request_threads import Threads
+
+__all__ = ["BODY_LIMIT_BYTES", "Bridge", "Message", "Receive", "Scope", "Send", "make_environ"]
+
 logger = logging.getLogger(__name__)
 
-Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Environ = dict[str, Any]
 
 BODY_LIMIT_BYTES = 10 * 1024 * 1024
 _BODY_SECONDS = 60
@@ -33,6 +36,7 @@ _SMALL_BODY_BYTES = 256 * 1024
 # A body up to this size leaves the thread in one piece; of a larger one, the reader sets the pace.
 _WHOLE_BYTES = 256 * 1024
 _PIECE_SECONDS = 30
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "trailer"}
 
 
@@ -84,16 +88,23 @@ class _Answer:
     def start(
         self, status: str, headers: list[tuple[str, str]], exc_info: object = None
     ) -> Callable[[bytes], object]:
-        self.status = int(status.split(" ", 1)[0])
+        self.status = int(status[:3])
         self.headers = [
-            (name.lower().encode("latin-1"), value.strip().encode("latin-1"))
+            (sent, value.strip().encode("latin-1"))
             for name, value in headers
-            if name.lower() not in _HOP_BY_HOP
+            if (sent := _sent_name(name)) is not None
         ]
         return self._write
 
     def _write(self, _: bytes) -> object:
         raise RuntimeError("The write callable of old WSGI applications is not served.")
+
+
+@functools.lru_cache(maxsize=256)
+def _sent_name(name: str) -> bytes | None:
+    """A header's name as it goes out; None for what is between two neighbours only."""
+    name = name.lower()
+    return None if name in _HOP_BY_HOP else name.encode("latin-1")
 
 
 class Bridge:
@@ -119,7 +130,7 @@ class Bridge:
         self._arriving = _Room(arriving)
         # Of bodies that may become large, fewer: each may lay 10 MB down in the temporary folder.
         self._arriving_large = _Room(arriving_large)
-        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="request")
+        self._pool = Threads(threads)
 
     @property
     def load(self) -> tuple[int, int]:
@@ -131,17 +142,18 @@ class Bridge:
 
     def close(self) -> None:
         """Lets the running requests finish and ends the threads."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as body:
-                self._inside.check()
+            self._inside.check()
+            if _has_none(scope):
+                body, length = cast(IO[bytes], io.BytesIO()), 0
+            else:
                 with self._arriving_large if _may_be_large(scope) else self._arriving:
-                    length = await _read_body(scope, receive, cast(IO[bytes], body))
-                with self._inside:
-                    environ = make_environ(scope, cast(IO[bytes], body), length)
-                    await self._respond(environ, send)
+                    body, length = await _read_body(scope, receive)
+            with body, self._inside:
+                await self._respond(make_environ(scope, body, length), send)
         except _Gone:
             return
         except _Refused as refused:
@@ -179,7 +191,7 @@ class Bridge:
                 future.cancel()
                 raise _Gone from None
 
-        work = loop.run_in_executor(self._pool, self._run, environ, head_only, push)
+        work = self._pool.run(lambda: self._run(environ, head_only, push))
         try:
             # Shielded: the thread goes on when the reader leaves, so its place is held until then.
             answer, rest = await asyncio.shield(work)
@@ -273,90 +285,64 @@ def _may_be_large(scope: Scope) -> bool:
     return False
 
 
-async def _read_body(scope: Scope, receive: Receive, body: IO[bytes]) -> int:
-    """Copies the request's body into `body` and returns its length in bytes."""
+def _has_none(scope: Scope) -> bool:
+    """Tells whether a request is of those that bring no body: it need not be waited for."""
+    if scope["method"] not in _WITHOUT_BODY:
+        return False
+    return all(
+        name not in (b"content-length", b"transfer-encoding") or value == b"0"
+        for name, value in scope["headers"]
+    )
+
+
+async def _read_body(scope: Scope, receive: Receive) -> tuple[IO[bytes], int]:
+    """Returns the request's body, to be closed by the caller, and its length in bytes."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value[:20]) > BODY_LIMIT_BYTES:
             raise _too_large()
-    length = 0
     try:
         async with asyncio.timeout(_BODY_SECONDS):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise _Gone
-                chunk = message.get("body", b"")
-                length += len(chunk)
-                if length > BODY_LIMIT_BYTES:
-                    raise _too_large()
-                body.write(chunk)
-                if not message.get("more_body", False):
-                    break
+            chunk, more = await _next(receive)
+            if not more and len(chunk) <= _IN_MEMORY_BYTES:
+                return io.BytesIO(chunk), len(chunk)
+            return await _gather(chunk, more, receive)
     except TimeoutError:
         raise _Refused(
             408, "body_too_slow", "The body did not arrive in time.", (b"connection", b"close")
         ) from None
-    body.seek(0)
-    return length
+
+
+async def _gather(chunk: bytes, more: bool, receive: Receive) -> tuple[IO[bytes], int]:
+    """A body that comes in parts, on the disk when it is large."""
+    body = cast(IO[bytes], tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES))  # noqa: SIM115
+    try:
+        length = 0
+        while True:
+            length += len(chunk)
+            if length > BODY_LIMIT_BYTES:
+                raise _too_large()
+            body.write(chunk)
+            if not more:
+                body.seek(0)
+                return body, length
+            chunk, more = await _next(receive)
+    except BaseException:
+        body.close()
+        raise
+
+
+async def _next(receive: Receive) -> tuple[bytes, bool]:
+    """The next part of a body, and whether more follow."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise _Gone
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def _too_large() -> _Refused:
     return _Refused(
         413, "body_too_large", "The body is larger than 10 MB.", (b"connection", b"close")
     )
-
-
-def make_environ(scope: Scope, body: IO[bytes], length: int) -> Environ:
-    """Returns the WSGI environment (PEP 3333) of an ASGI request whose body has been read."""
-    raw_path = scope.get("raw_path")
-    path = unquote_to_bytes(raw_path.split(b"?", 1)[0]) if raw_path else scope["path"].encode()
-    server = scope.get("server") or ("localhost", 80)
-    client = scope.get("client") or ("", 0)
-    environ: Environ = {
-        "REQUEST_METHOD": scope["method"],
-        "SCRIPT_NAME": scope.get("root_path", ""),
-        "PATH_INFO": path.decode("latin-1"),
-        "QUERY_STRING": scope["query_string"].decode("latin-1"),
-        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
-        "SERVER_NAME": str(server[0]),
-        "SERVER_PORT": str(server[1] or 80),
-        "REMOTE_ADDR": str(client[0]),
-        "REMOTE_PORT": str(client[1]),
-        "CONTENT_LENGTH": str(length),
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": scope.get("scheme", "http"),
-        "wsgi.input": body,
-        "wsgi.errors": _Errors(),
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": True,
-        "wsgi.run_once": False,
-    }
-    for raw_name, raw_value in scope["headers"]:
-        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-        if name == "content-type":
-            environ["CONTENT_TYPE"] = value
-        # A name with an underscore would pass for one with a hyphen, and Proxy for a setting.
-        elif name not in ("content-length", "transfer-encoding", "proxy") and "_" not in name:
-            key = "HTTP_" + name.upper().replace("-", "_")
-            if key in environ:
-                value = f"{environ[key]}{'; ' if name == 'cookie' else ','}{value}"
-            environ[key] = value
-    return environ
-
-
-class _Errors:
-    """`wsgi.errors`, by way of the log."""
-
-    def write(self, text: str) -> int:
-        if text.strip():
-            logger.error(text.rstrip())
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def flush(self) -> None: ...
 
 
 def _is_head(scope: Scope) -> bool:
