@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 
 from agents.adapters.base import Code
+from companies import format
 
 RETRY_SECONDS = (120, 600, 1_800, 7_200)
 MAX_RETRIES = len(RETRY_SECONDS)
@@ -204,7 +205,7 @@ TABLE: dict[str, Outcome] = {
             Code.SIMULATED,
             "Simulated failure",
             "This simulated agent is set to fail now and then.",
-            "Nothing is wrong. Run the agent again, or set its failRate to 0.",
+            "Nothing is wrong. Run the agent again, or set its share of failures (failRate) to 0.",
         ),
         _row(
             Code.CANCELLED,
@@ -302,6 +303,11 @@ UNKNOWN = Outcome("", "Failed", "The run did not succeed.", "Read the run's log.
 def of(code: str) -> Outcome:
     """The row of a code; a code from a newer version gets a general one."""
     return TABLE.get(code, UNKNOWN)
+
+
+def title(code: str, status: str) -> str:
+    """What came of a run, in the words of the failure box; the status where no code says more."""
+    return TABLE[code].title if code in TABLE else format.label(status)
 
 
 def advice(code: str, *, repeats: bool) -> str:

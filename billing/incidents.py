@@ -10,10 +10,12 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
+from agents.models import Agent
 from billing import totals
-from billing.models import Budget, BudgetIncident, Spend, Window
+from billing.models import Budget, BudgetIncident, Scope, Spend, Window
 from companies import activity, live
 from companies.errors import Conflict
+from companies.models import Company, Project
 
 FIRST_MARK = 50
 
@@ -137,6 +139,13 @@ def _decide(
     return incident
 
 
+def _whose(budget: Budget) -> str:
+    """The name of the company, project or agent; empty when that is gone."""
+    of = {Scope.COMPANY: Company, Scope.PROJECT: Project, Scope.AGENT: Agent}[Scope(budget.scope)]
+    name = of._default_manager.filter(id=budget.scope_id).values_list("name", flat=True).first()
+    return name or ""
+
+
 def _record(incident: BudgetIncident, actor: activity.Actor, action: str, now: datetime) -> None:
     activity.record(
         company_id=incident.company_id,
@@ -144,6 +153,7 @@ def _record(incident: BudgetIncident, actor: activity.Actor, action: str, now: d
         action=action,
         entity_type="budget",
         entity_id=incident.budget_id,
+        entity_name=_whose(incident.budget),
         details={
             "percent": incident.percent,
             "spentMicros": incident.spent_micros,

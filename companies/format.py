@@ -77,6 +77,11 @@ def money(micros: int | None, *, digits: int | None = None) -> str:
     return text
 
 
+def count(number: int, noun: str) -> str:
+    """How many, of what: "1 run", "1,200 runs"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def cost(micros: int | None, unpriced: int | None = 0) -> str:
     """What calls cost of which `unpriced` have no known price: what is known beside what is not,
     so that nobody takes the one for the whole."""

@@ -55,7 +55,9 @@ class ConfigError(ValueError):
 
     def __init__(self, errors: Mapping[str, list[str]]) -> None:
         self.errors = dict(errors)
-        super().__init__("; ".join(f"{k}: {' '.join(v)}" if k else " ".join(v) for k, v in self.errors.items()))
+        super().__init__(
+            "; ".join(f"{k}: {' '.join(v)}" if k else " ".join(v) for k, v in self.errors.items())
+        )
 
 
 def get(type_: str) -> Adapter:

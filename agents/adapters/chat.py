@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import orjson
 from pydantic import ValidationError
 
-from agents.adapters import failures, fields, lenient, prompt
+from agents.adapters import failures, fields, lenient, outbound, prompt
 from agents.adapters.base import (
     AdapterError,
     AnyConfig,
@@ -325,7 +325,7 @@ class ChatAdapter:
                 Check(
                     "Models",
                     known,
-                    f"{line.host} answers and lists {len(names)} models."
+                    f"{line.host} answers and lists {_models(len(names))}."
                     if known
                     else f"{line.host} answers, but does not list {config.model}.",
                     "" if known else "It lists: " + ", ".join(sorted(names)[:8]),
@@ -430,14 +430,18 @@ class ChatAdapter:
 HINTS: dict[Code, str] = {
     Code.AUTH_FAILED: "Check the key, and that it belongs to this provider and address.",
     Code.CONNECT_FAILED: "Is the server running, and reachable from this machine?",
-    Code.ADDRESS_REFUSED: "Add the host to the outbound allow list in the settings.",
+    Code.ADDRESS_REFUSED: outbound.ALLOWING,
     Code.MODEL_NOT_FOUND: "Compare the model's name with the provider's list.",
     Code.QUOTA_EXHAUSTED: "Add credit at the provider, or use another key.",
     Code.RATE_LIMITED: "Wait a little; the key works.",
     Code.PROVIDER_OVERLOADED: "The provider has trouble of its own; try again later.",
     Code.CONFIG_INVALID: "Check the base URL: it usually ends in /v1.",
-    Code.IDLE: "A local model may still be loading; a longer idleTimeoutSec helps.",
+    Code.IDLE: "A local model may still be loading; a longer silence limit (idleTimeoutSec) helps.",
 }
+
+
+def _models(count: int) -> str:
+    return f"{count} model" if count == 1 else f"{count} models"
 
 
 def _failed(name: str, error: AdapterError) -> Check:

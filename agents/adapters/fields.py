@@ -90,8 +90,8 @@ def secret_value(name: str, secrets: Mapping[str, str]) -> str:
     if not value:
         raise AdapterError(
             Code.CONFIG_INVALID,
-            f"The secret {name} has no value that this agent may use. Create it under Secrets, "
-            "or choose another one in the agent's configuration.",
+            f"The secret {name} has no value that this agent may use. Create it under Settings, "
+            "Secrets, or choose another one in the agent's configuration.",
         )
     return value
 

@@ -110,7 +110,7 @@ class Http:
         except AdapterError as error:
             return [Check("Configuration", False, error.message)]
         client = self._clients.get(config.url)
-        host = httpx.URL(config.url).host
+        host = _place(httpx.URL(config.url))
         try:
             async with (
                 asyncio.timeout(15),
@@ -121,7 +121,7 @@ class Http:
             hint = "Is it running and reachable from this machine?"
             return [*checks, Check("Reach", False, f"{host} did not answer in 15 s.", hint)]
         except AdapterError as error:
-            hint = "Add the host to the outbound allow list in the settings."
+            hint = outbound.ALLOWING
             return [*checks, Check("Reach", False, error.message, hint)]
         except httpx.HTTPError as error:
             failure = failures.from_transport(error, host)
@@ -136,7 +136,7 @@ class Http:
         self, brief: Brief, config: HttpConfig, body: bytes, extra: Mapping[str, str]
     ) -> tuple[httpx.Response, bytes]:
         client = self._clients.get(config.url)
-        host = httpx.URL(config.url).host
+        host = _place(httpx.URL(config.url))
         repeats = 0
         while True:
             headers = fields.merged(extra, _headers(brief, config, body))
@@ -275,8 +275,8 @@ def _read(
         return [Done(summary=content.decode("utf-8", "replace").strip())]
     raise AdapterError(
         Code.BAD_RESULT,
-        f"{host} answered with HTTP {response.status_code}, but not with a result object "
-        "(summary, status, usage, cost).",
+        f"{_place(response.request.url)} answered with HTTP {response.status_code}, but not with a "
+        "result object (summary, status, usage, cost).",
         acted=True,
         detail={"body": failures.redact(content[: failures.BODY_SHOWN].decode("utf-8", "replace"))},
     )
@@ -285,7 +285,7 @@ def _read(
 def _lost(response: httpx.Response, content: bytes) -> str:
     """Why a good status came without its answer: nothing, or the beginning of a JSON text. ""
     when it came with one."""
-    status, host = response.status_code, response.request.url.host
+    status, host = response.status_code, _place(response.request.url)
     if not 200 <= status < 300 or status in WITHOUT_ANSWER:
         return ""
     if not content.strip():
@@ -310,6 +310,11 @@ def _undecided(failure: failures.CallFailed, config: HttpConfig) -> failures.Cal
         failure.message += " Whether it did the work is not known."
         failure.args = (failure.message,)
     return failure
+
+
+def _place(url: httpx.URL) -> str:
+    """Host and port, as far as the address names one."""
+    return url.netloc.decode("ascii", "replace")
 
 
 def _kind(response: httpx.Response) -> str:

@@ -61,6 +61,12 @@ LOOPBACK: tuple[Network, ...] = (
 )
 
 
+# There is no page for it: whoever starts the instance says so.
+ALLOWING = (
+    "Whoever runs this instance names the host in PAPERCLIP_OUTBOUND_ALLOW and starts it again."
+)
+
+
 class AddressRefused(AdapterError):
     """The policy forbids this address. Nothing was sent."""
 
@@ -91,8 +97,8 @@ class Policy:
         if not _public(address):
             shown = str(address) if host == str(address) else f"{host} ({address})"
             return (
-                f"{shown} is not a public address. An operator can allow it in the outbound "
-                "settings."
+                f"{shown} is not a public address, and this instance's PAPERCLIP_OUTBOUND_ALLOW "
+                "does not name it."
             )
         if port < 1024 and port not in (80, 443):
             return f"port {port} is not one for web services"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import stat
@@ -92,15 +93,51 @@ def _checks(config: ProcessConfig, secrets: Mapping[str, str]) -> list[Check]:
     if cwd and os.path.isabs(cwd):
         ok = os.path.isdir(cwd)
         message = f"{cwd} is there." if ok else f"{cwd} is not a folder on this machine."
-        checks.append(Check("Folder", ok, message, "" if ok else "Create it, or correct cwd."))
+        hint = "" if ok else "Create it, or correct the working folder (cwd)."
+        checks.append(Check("Folder", ok, message, hint))
     try:
         env = program.environment_base(config, secrets, home="/nonexistent")
         path = program.executable(config.command, cwd=cwd or os.getcwd(), path=env["PATH"])
         checks.append(Check("Program", True, f"{path} can be run. It was not started."))
+        checks += _script_check(config)
     except AdapterError as error:
         hint = "Install it, or give its full path." if error.code is Code.NOT_INSTALLED else ""
         checks.append(Check("Program", False, error.message, hint))
     return checks
+
+
+# What starts a script that is named by its arguments, and the options after which none is.
+INTERPRETERS = re.compile(
+    r"(?:python|pypy|ruby|perl|php|lua)[\d.]*|node|nodejs|bun|deno|tsx|(?:ba|da|z|k|a)?sh|Rscript"
+)
+INSTEAD_OF_A_SCRIPT = frozenset({"-c", "-m", "-e", "-p", "-r", "-", "--eval", "--print"})
+SCRIPT = re.compile(r"/|\.(?:py|pyz|sh|bash|js|mjs|cjs|ts|rb|pl|php|lua|R)$")
+
+
+def _script_check(config: ProcessConfig) -> list[Check]:
+    """Is the script there that an interpreter is given? Nothing is said where that is not clear."""
+    script = _script(config)
+    if script is None:
+        return []
+    path = os.path.join(config.cwd or "", script)
+    if not os.path.isabs(path):
+        said = f"{script} is looked for in the project's folder or the agent's own; not checked."
+        return [Check("Script", True, said, "A full path, or a working folder, can be checked.")]
+    if os.path.isfile(path):
+        return [Check("Script", True, f"{path} is there. It was not started.")]
+    return [Check("Script", False, f"{path} is not a file on this machine.", "Correct the path.")]
+
+
+def _script(config: ProcessConfig) -> str | None:
+    if not INTERPRETERS.fullmatch(os.path.basename(config.command)):
+        return None
+    for before, argument in zip(["", *config.args], config.args, strict=False):
+        if argument in INSTEAD_OF_A_SCRIPT:
+            return None
+        if argument.startswith("-") or (before.startswith("-") and not SCRIPT.search(argument)):
+            continue  # an option, or perhaps its value
+        return argument if SCRIPT.search(argument) else None
+    return None
 
 
 class Execution:

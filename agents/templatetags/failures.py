@@ -10,6 +10,9 @@ from agents.models import Agent
 register = template.Library()
 
 
+register.filter("outcome", outcomes.title)
+
+
 @register.filter
 def remedies(code: str, agent: Agent | object) -> tuple[str, ...]:
     """The places for the buttons beside a failure of this agent."""

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from django.utils.safestring import SafeString, mark_safe
 
+from agents import outcomes
 from agents.directory import RunRow
 from companies import format
 from companies.format import html
@@ -53,7 +54,7 @@ def line(row: RunRow, *, base: str, now: datetime) -> SafeString:
         if row.simulated
         else "",
         FALLBACK if row.on_fallback else "",
-        row.step or format.label(row.code or row.status),
+        row.step or outcomes.title(row.code, row.status),
         _when(row, now),
         html(
             "{}{}",

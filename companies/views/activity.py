@@ -39,6 +39,37 @@ VERBS = {
     "run.unknown": "ended with unknown effects in a",
     "run.cancel_requested": "asked to stop a",
     "secret.put": "stored the secret",
+    "agent.error_cleared": "took note of the failure of",
+    "agent.key_created": "made a key for",
+    "agent.key_revoked": "revoked a key of",
+    "agent.session_reset": "reset the session of",
+    "budget.created": "set a budget for",
+    "budget.updated": "changed the budget of",
+    "budget.removed": "removed the budget of",
+    "budget.passed": "saw spending pass a mark in the budget of",
+    "budget.incident_acknowledged": "has seen the passed mark in the budget of",
+    "budget.incident_raised": "raised the passed budget of",
+    "budget.incident_kept_paused": "kept the passed budget of",
+    "budget.incident_lapsed": "put the passed mark behind in the budget of",
+    "connection.closed": "uses again the provider",
+    "connection.opened": "asks no more of the provider",
+    "cost.corrected": "corrected the cost of",
+    "interaction.cancelled": "withdrew a question on",
+    "issue.comment_deleted": "deleted a comment on",
+    "issue.document_created": "wrote a document on",
+    "issue.document_updated": "changed a document on",
+    "issue.document_deleted": "deleted a document on",
+    "issue.document_locked": "locked a document on",
+    "issue.document_unlocked": "unlocked a document on",
+    "issue.work_product_created": "handed in work on",
+    "issue.work_product_updated": "changed what was handed in on",
+    "issue.work_product_deleted": "took back what was handed in on",
+    "issue.wakes_cut": "lets agents wake each other no more on",
+    "member.role_changed": "changed the role of",
+    "price.set": "set the price of",
+    "reservation.booked": "booked what was kept aside for",
+    "reservation.expired": "gave back what was kept aside for",
+    "reservation.written_off": "gave back what was kept aside for",
 }
 
 
@@ -125,6 +156,9 @@ def _change(row: Activity) -> SafeString:
         parts.append(html("{}: {} → {}", name.replace("_", " "), _short(old), _short(value)))
     if parts:
         return html(' <span class="faint">{}</span>', mark_safe(", ".join(parts)))  # noqa: S308
+    if row.action.startswith("budget.") and isinstance(details.get("percent"), int):
+        limit = format.money(details.get("limitMicros"))
+        return html(' <span class="faint">{} % of {}</span>', details["percent"], limit)
     said = details.get("excerpt") or details.get("note") or details.get("reason")
     return html(' <span class="faint">“{}”</span>', _short(said)) if said else mark_safe("")
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
+from companies import format
 from companies.ids import first_id_of
 from paperclip.scaling.reading import Level, Reading, graded, listed, one, rows
 
@@ -40,7 +41,9 @@ def _shifts() -> Reading:
     return Reading(
         "Shifts",
         graded(share, amber=70, red=95) if count else Level.RED,
-        f"{count} carry {running} runs of {capacity} ({share:.0f} %)" if count else "nobody works",
+        f"{format.count(count, 'shift')}, {running} of {capacity} places taken ({share:.0f} %)"
+        if count
+        else "nobody works",
         "When all hands are full, every wake waits.",
         "Raise PAPERCLIP_SHIFTS, or start another instance." if share >= 70 or not count else "",
     )
@@ -175,7 +178,7 @@ def _rescues() -> Reading:
     return Reading(
         "Rescued runs",
         level,
-        f"{lost} of {ended:,} runs of the last hour lost their holder",
+        f"{lost} of {format.count(ended, 'run')} of the last hour lost the holder",
         "Processes that die or stall lose what they carry; each run is taken up once more.",
         "Look for kills in the log: memory, deploys, a machine that stalls." if level else "",
     )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agents import adapters
-from agents.adapters.base import Brief, Code, Done
+from agents.adapters.base import AnyConfig, Brief, Check, Code, Done
 from tests.adapters.conftest import Played, make_brief, play
 
 HTTP = adapters.get("http")
@@ -298,6 +298,11 @@ def test_a_service_that_is_not_there() -> None:
     played = run(service)
     assert played.error is not None
     assert (played.error.code, played.error.acted) == (Code.CONNECT_FAILED, False)
+    assert "127.0.0.1:9:" in played.error.message
+    parsed = HTTP.Config.model_validate({"url": service.url})
+    (reach,) = _tested(parsed)
+    assert not reach.ok
+    assert "connect to 127.0.0.1:9:" in reach.message
 
 
 @pytest.mark.parametrize(("status", "ok"), [(200, True), (405, True), (401, True), (404, False)])
@@ -312,6 +317,18 @@ def test_the_test_asks_without_posting(status: int, ok: bool, service: Service) 
             await HTTP.aclose()
 
     signature, reach = asyncio.run(work())
+    assert f"127.0.0.1:{service.url.split(':')[2].split('/')[0]} answers" in reach.message
     assert signature.ok
     assert reach.ok is ok
     assert service.posts == []
+
+
+def _tested(parsed: AnyConfig) -> list[Check]:
+    async def work() -> list[Check]:
+        adapter = type(HTTP)()
+        try:
+            return await adapter.test(parsed, {})
+        finally:
+            await adapter.aclose()
+
+    return asyncio.run(work())

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from agents import adapters
-from agents.adapters.base import Brief, Code, Done, Text, Usage
+from agents.adapters.base import Brief, Check, Code, Done, Text, Usage
 from tests.adapters.conftest import Played, make_brief, play
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "weekly_changes.py"
@@ -376,3 +376,59 @@ def test_the_example_reports_what_changed(make: Callable[..., Brief], tmp_path: 
     assert played.done.status == "done"
     assert "**1 commit in the last 7 days**, 2 lines added" in played.done.summary
     assert "List the boats" in played.done.summary
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "there"),
+    [
+        ("python3", ["{here}/job.py", "--fast"], True),
+        ("python3", ["{here}/jobb.py"], False),
+        ("python3", ["-u", "{here}/jobb.py"], False),
+        ("python3", ["-W", "ignore", "job.py"], True),
+        ("bash", ["jobb.sh"], False),
+        ("sh", ["{here}"], False),
+    ],
+)
+def test_the_test_looks_for_the_script(
+    tmp_path: Path, command: str, args: list[str], there: bool
+) -> None:
+    (tmp_path / "job.py").write_text("raise SystemExit('it was started')")
+    given = [one.replace("{here}", str(tmp_path)) for one in args]
+    (script,) = _scripts({"command": command, "args": given, "cwd": str(tmp_path)})
+    assert script.ok is there
+    assert ("is there. It was not started." if there else "is not a file") in script.message
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("python3", ["-m", "job"]),
+        ("sh", ["-c", "cat /nonexistent.sh"]),
+        ("echo", ["/nonexistent.py"]),
+        ("python3", []),
+    ],
+)
+def test_the_test_says_nothing_of_a_script_where_none_is_named(
+    command: str, args: list[str], tmp_path: Path
+) -> None:
+    assert _scripts({"command": command, "args": args, "cwd": str(tmp_path)}) == []
+
+
+def test_a_script_in_a_folder_that_is_not_known_yet_is_not_checked() -> None:
+    (script,) = _scripts({"command": "python3", "args": ["job.py"]})
+    assert script.ok
+    assert "not checked" in script.message
+
+
+def test_a_folder_that_is_not_there_is_named_as_the_form_does() -> None:
+    parsed = PROCESS.Config.model_validate({"command": "true", "cwd": "/nonexistent"})
+    folder = asyncio.run(PROCESS.test(parsed, {}))[0]
+    assert (folder.ok, folder.hint) == (
+        False,
+        "Create it, or correct the working folder (cwd).",
+    )
+
+
+def _scripts(config: dict[str, Any]) -> list[Check]:
+    checks = asyncio.run(PROCESS.test(PROCESS.Config.model_validate(config), {}))
+    return [check for check in checks if check.name == "Script"]

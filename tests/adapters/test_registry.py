@@ -1,6 +1,7 @@
 """Adapters by name, and configurations that are checked before they are stored."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pydantic import ValidationError
@@ -91,6 +92,13 @@ def test_each_mistake_is_reported_at_its_field(type_: str, config: dict, field: 
         adapters.validate(type_, config)
     assert field in caught.value.errors
     assert all(caught.value.errors[field])
+
+
+def test_a_mistake_of_the_whole_is_told_without_a_field() -> None:
+    config = {"model": "m", "baseUrl": "http://a.example", "connectionId": str(UUID(int=1))}
+    with pytest.raises(adapters.ConfigError) as caught:
+        adapters.validate("openai", config)
+    assert str(caught.value) == "The connection has the address; leave baseUrl out."
 
 
 @pytest.mark.parametrize(

@@ -164,3 +164,19 @@ def test_only_who_reaches_a_provider_by_a_connection_is_sent_to_the_providers(
     box = page[page.index('aria-label="Why it failed"') :].partition("</section>")[0]
     assert ("/settings/connections/" in box) is connected
     assert "Open the log" in box
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_a_failure_has_one_name_everywhere(
+    olgas: Client, ada: Agent, work: Issue, code: Code
+) -> None:
+    run = fail(ada, work, code, acted=True)
+
+    title = outcomes.of(code).title
+    pages = told(olgas, run, ada, work)
+    pages["runs"] = unescape(text(olgas.get("/c/ACM/runs/")))
+    pages["runs of the agent"] = unescape(text(olgas.get("/c/ACM/agents/ada/runs")))
+    for place, page in pages.items():
+        assert title in page, place
+        other = str(code).replace("_", " ").capitalize()
+        assert other == title or f">{other}<" not in page, place

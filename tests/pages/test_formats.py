@@ -32,6 +32,13 @@ def test_money_keeps_the_digits_that_matter(micros: int | None, text: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 runs"), (1, "1 run"), (2, "2 runs"), (1_200, "1,200 runs")]
+)
+def test_one_is_not_many(number: int, text: str) -> None:
+    assert format.count(number, "run") == text
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (None, "–"),

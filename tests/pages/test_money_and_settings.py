@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
+from pathlib import Path
 
+from django.conf import settings
 from django.test import Client
 
 from agents.adapters.base import Usage
@@ -20,6 +23,7 @@ from companies.models import (
     SignInLink,
     User,
 )
+from companies.views import activity
 from tests import factories
 from tests.pages.conftest import Sign
 
@@ -220,6 +224,28 @@ def test_every_change_leaves_a_line_in_the_activity(olgas: Client, acme: Company
     page = text(olgas.get("/c/ACM/activity/"))
     assert "Olga" in page
     assert "ACM-1" in page
+
+
+def test_a_passed_budget_is_a_sentence(
+    olgas: Client, acme: Company, ada: Agent, now: datetime
+) -> None:
+    form = {"whose": f"agent:{ada.id}", "limit": "1", "window": "month", "warn_percent": "80"}
+    olgas.post("/c/ACM/costs/budgets", form)
+    book(ada, 900_000, now)
+    page = " ".join(re.sub(r"<[^>]+>", " ", text(olgas.get("/c/ACM/activity/"))).split())
+    assert "Paperclip saw spending pass a mark in the budget of Ada 80 % of $1.00" in page
+    assert "set a budget for Ada" in page
+
+
+def test_every_act_of_several_words_reads_as_a_sentence() -> None:
+    """Other verbs are put before their noun as they stand: "wakes cut issue ACM-1"."""
+    nouns = "agent|approval|budget|company|connection|cost|goal|interaction|issue|label|member"
+    nouns += "|price|project|reservation|run|secret"
+    apps = ("companies", "agents", "issues", "billing", "paperclip")
+    files = (path for app in apps for path in (settings.BASE_DIR / app).rglob("*.py"))
+    acts = set(re.findall(rf'"((?:{nouns})\.\w+_\w+)"', "".join(map(Path.read_text, files))))
+    assert {"issue.wakes_cut", "agent.error_cleared", "member.role_changed"} <= acts
+    assert acts <= activity.VERBS.keys()
 
 
 def test_the_activity_pages_to_its_end(olgas: Client, acme: Company) -> None:

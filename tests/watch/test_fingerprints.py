@@ -49,7 +49,7 @@ def test_a_lost_key_is_given_up_by_a_command(settings, now, capsys):
     fingerprints.check(now=now)
     settings.SECRET_KEY = "the key after the fire"
     call_command("accept_key")
-    assert "SECRET_KEY" in capsys.readouterr().out
+    assert "SECRET_KEY of this instance is used from now on" in capsys.readouterr().out
     fingerprints.check(now=now)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from billing import audit
+from companies import format
 
 
 class Command(BaseCommand):
@@ -19,6 +20,6 @@ class Command(BaseCommand):
         for alarm in audit.alarms():
             self.stderr.write(f"alarm: {alarm}")
         if drifts:
-            raise CommandError(f"The books disagree in {len(drifts)} places.")
+            raise CommandError(f"The books disagree in {format.count(len(drifts), 'place')}.")
         for check in audit.CHECKS:
             self.stdout.write(f"ok  {check}")

@@ -14,7 +14,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         names = fingerprints.accept(now=timezone.now())
+        are = "is" if len(names) == 1 else "are"
         self.stdout.write(
-            f"{', '.join(names)} of this instance are used from now on; the other instances need"
-            " the same. Secrets that were sealed with another key have to be stored again."
+            f"{' and '.join(names)} of this instance {are} used from now on; the other instances"
+            " need the same. Secrets that were sealed with another key have to be stored again."
         )

@@ -10,7 +10,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from companies import secrets
+from companies import format, secrets
 from paperclip import fingerprints, postgres
 from paperclip.boot import OLDEST_POSTGRES
 from paperclip.engine import spool
@@ -81,7 +81,7 @@ def _background() -> Iterator[Finding]:
             yield age < 180, f"background tasks are carried out: the last canary {age} s ago"
         cursor.execute("SELECT count(*) FROM agents_worker WHERE lease_expires_at > now()")
         shifts = cursor.fetchone()[0]
-        yield shifts > 0, f"{shifts} shifts carry runs"
+        yield shifts > 0, f"runs are carried by {format.count(shifts, 'shift')}"
 
 
 def _keys() -> Iterator[Finding]:

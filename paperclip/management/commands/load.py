@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from companies import operator_keys
+from companies import format, operator_keys
 from companies.models import User
 from paperclip import postgres, running
 from paperclip.load import http, machine, provider, report, scenario
@@ -68,7 +68,9 @@ class Command(BaseCommand):
         self.stdout.write(report.table(columns))
         failures = [text for outcome, _ in columns for text in outcome.failures]
         if failures:
-            raise CommandError(f"{len(failures)} tasks failed, the first: {failures[0]}")
+            raise CommandError(
+                f"{format.count(len(failures), 'task')} failed, the first: {failures[0]}"
+            )
 
     async def _play(self, driver: Driver, stages: list[scenario.Stage]) -> list[report.Column]:
         columns: list[report.Column] = []
@@ -78,7 +80,7 @@ class Command(BaseCommand):
         async with provider.running() as model:
             try:
                 most = max(stage.users for stage in stages)
-                self._say(f"making {most} agents")
+                self._say(f"making {format.count(most, 'agent')}")
                 await driver.prepare(users=most, provider_url=model.url)
                 for stage in stages:
                     if stop.is_set():
