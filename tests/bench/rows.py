@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from tests.house.instance import environment, free_port, manage
 
 
@@ -59,17 +61,25 @@ def companies(count: int, *, agents: int, runs_an_agent: int, adapter_type: str 
             "INSERT INTO issues_issuecounter (company_id, last_number)"
             " SELECT id, 10000000 FROM companies_company ON CONFLICT DO NOTHING"
         )
+    hire(agents, runs_an_agent=runs_an_agent, adapter_type=adapter_type)
+
+
+def hire(agents: int, *, runs_an_agent: int, adapter_type: str, name: str = "A") -> None:
+    """So many agents more in each company."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
         cursor.execute(
             """
             INSERT INTO agents_agent (id, company_id, number, name, slug, role, title, icon,
                 capabilities, status, error_code, adapter_type, adapter_config, instructions,
                 on_finish, can_hire, heartbeat_enabled, interval_seconds, cron, timezone,
                 wake_on_demand, max_concurrent_runs, version, created_at, updated_at)
-            SELECT uuidv7(), c.id, nextval('agents_agent_number'), 'A' || n, 'a' || n,
+            SELECT uuidv7(), c.id, nextval('agents_agent_number'), %s || n, lower(%s) || n,
                 'general', '', '', '', 'active', '', %s, '{}', '', 'done', false, false, 300,
                 '', 'UTC', true, %s, 1, now(), now()
             FROM companies_company c, generate_series(1, %s) n""",
-            [adapter_type, runs_an_agent, agents],
+            [name, name, adapter_type, runs_an_agent, agents],
         )
 
 
@@ -133,6 +143,51 @@ def queue(count: int) -> None:
         cursor.execute("ANALYZE agents_heartbeatrun")
 
 
+def hand_over(name: str, issues_an_agent: int) -> None:
+    """Each agent of that name gets so many finished issues of its company to look at again."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE issues_issue i SET assignee_agent_id = given.agent_id, status = 'in_review'
+            FROM (SELECT a.id AS agent_id, a.company_id,
+                         row_number() OVER (PARTITION BY a.company_id ORDER BY a.id) AS place
+                  FROM agents_agent a CROSS JOIN generate_series(1, %s) WHERE a.name LIKE %s) given
+            JOIN (SELECT id, company_id,
+                         row_number() OVER (PARTITION BY company_id ORDER BY id) AS place
+                  FROM issues_issue WHERE status = 'done') free
+              ON free.company_id = given.company_id AND free.place = given.place
+            WHERE i.id = free.id""",
+            [issues_an_agent, f"{name}%"],
+        )
+        cursor.execute("VACUUM ANALYZE issues_issue")
+
+
+def queue_timers(name: str) -> int:
+    """One queued beat of a timer, about no issue, for each agent of that name, and no other run;
+    returns how many."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE agents_heartbeatrun CASCADE")
+        cursor.execute(
+            """
+            INSERT INTO agents_heartbeatrun (id, company_id, agent_id, status, priority,
+                source, reason, wake_count, comment_ids, payload, not_before, scheduled_for,
+                attempt, created_at, epoch, adapter_type, model, cancel_reason, session, code,
+                message, summary, result, input_tokens, cached_tokens, output_tokens, cost_micros,
+                unpriced_calls)
+            SELECT uuidv7(), company_id, id, 'queued', 2, 'timer', 'heartbeat_timer', 1, '{}', '{}',
+                now(), now(), 1, now(), 0, '', '', '', '{}', '', '', '', '{}', 0, 0, 0, 0, 0
+            FROM agents_agent WHERE name LIKE %s ORDER BY number""",
+            [f"{name}%"],
+        )
+        count = cursor.rowcount
+        cursor.execute("ANALYZE agents_heartbeatrun")
+    return count
+
+
 def reopen() -> None:
     """Take back what runs did: their output, comments, activity, and the state of their issues."""
     from django.db import connection
@@ -145,7 +200,6 @@ def reopen() -> None:
 
 def server_seconds() -> float:
     """Processor time of the database server so far, of ended sessions as well."""
-    import psutil
     from django.conf import settings
 
     from paperclip import postgres
@@ -154,9 +208,16 @@ def server_seconds() -> float:
     for process in psutil.process_iter():
         try:
             if socket in process.cmdline():
-                family = [process, *process.children(recursive=True)]
                 own = process.cpu_times()
-                return sum(sum(one.cpu_times()[:2]) for one in family) + sum(own[2:4])
+                return sum(own[:4]) + sum(map(_seconds, process.children(recursive=True)))
         except psutil.Error:
             continue
     raise AssertionError("the server is not there")
+
+
+def _seconds(process: psutil.Process) -> float:
+    """Processor time of a process; of one that has just ended its parent's has it."""
+    try:
+        return sum(process.cpu_times()[:2])
+    except psutil.NoSuchProcess:
+        return 0.0

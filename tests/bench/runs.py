@@ -1,5 +1,6 @@
 """Whole runs a second: claimed, carried by three real shifts with an adapter of 5 ms, written,
-reported to their issues, finished and noted in the activity."""
+finished and noted in the activity; with an issue that each checks out, comments and closes, and
+without one, as a timer's beat."""
 
 from __future__ import annotations
 
@@ -26,6 +27,8 @@ OPEN_EVERY = 33  # enough of them open for a round, and shares no factor with th
 ROUNDS = 2
 PATIENCE_SECONDS = 120
 WARM = 300  # runs that are not counted: processes start and plan their statements
+TIMER = "T"  # the names of agents that beat without an issue begin with it
+INBOX = 3  # open issues of each, which its run is told of
 
 
 def shift(name: str) -> None:
@@ -77,11 +80,29 @@ class Open:
         return bool(select.select([socket], [], [], 0)[0])
 
 
+def with_issues(left_open: Open | None = None) -> tuple[float, float, float]:
+    """A round of runs that each do an issue."""
+    rows.reopen()
+    rows.queue(RUNS + WARM)
+    figures = one_round(left_open)
+    check()
+    check_issues()
+    return figures
+
+
+def without_issues() -> tuple[float, float, float]:
+    """A round of beats, one of each of as many agents."""
+    rows.reopen()
+    assert rows.queue_timers(TIMER) == RUNS + WARM
+    figures = one_round()
+    check()
+    check_beats()
+    return figures
+
+
 def one_round(left_open: Open | None = None) -> tuple[float, float, float]:
     """Runs a second, and milliseconds of processor time of a run in the shifts and in the
     database."""
-    rows.reopen()
-    rows.queue(RUNS + WARM)
     context = multiprocessing.get_context("spawn")
     shifts = [context.Process(target=shift, args=(f"bench {number}",)) for number in range(SHIFTS)]
     for process in shifts:
@@ -100,7 +121,6 @@ def one_round(left_open: Open | None = None) -> tuple[float, float, float]:
             process.terminate()
         for process in shifts:
             process.join(30)
-    check()
     done = RUNS + WARM - counted
     python, postgres = ((b - a) * 1000 / done for a, b in zip(before, after, strict=True))
     return done / seconds, python, postgres
@@ -123,15 +143,40 @@ def check() -> None:
     """Every run has ended once, under its own epoch, and left all its traces."""
     from agents.models import HeartbeatRun, RunEvent
     from companies.models import Activity
-    from issues.models import Comment, Issue
 
     total = RUNS + WARM
+    assert HeartbeatRun.objects.count() == total
     assert HeartbeatRun.objects.filter(status="succeeded", epoch=2).count() == total
+    assert RunEvent.objects.filter(kind="text").count() == total
+    assert RunEvent.objects.filter(kind="status").count() == 2 * total
+    ended = Activity.objects.filter(action="run.succeeded")
+    assert ended.count() == ended.values("run_id").distinct().count() == total
+
+
+def check_issues() -> None:
+    """Each run's issue was checked out and given back once, commented and closed."""
+    from agents.models import HeartbeatRun
+    from companies.models import Activity
+    from issues.models import Checkout, Comment, Issue
+
+    total = RUNS + WARM
     issues = HeartbeatRun.objects.values("issue_id")
     assert Issue.objects.filter(id__in=issues, status="done").count() == total
     assert Comment.objects.filter(issue__in=issues).count() == total
-    assert RunEvent.objects.filter(kind="text").count() == total
-    assert Activity.objects.filter(action="run.succeeded").count() == total
+    assert Checkout.objects.filter(released_at__isnull=False).count() == total
+    assert Activity.objects.count() == 4 * total
+
+
+def check_beats() -> None:
+    """Each agent has had one, and nothing else has happened."""
+    from agents.models import HeartbeatRun
+    from companies.models import Activity
+    from issues.models import Checkout
+
+    total = RUNS + WARM
+    assert HeartbeatRun.objects.values("agent_id").distinct().count() == total
+    assert not Checkout.objects.exists()
+    assert Activity.objects.count() == total
 
 
 def bench() -> Table:
@@ -145,20 +190,28 @@ def bench() -> Table:
             "processor ms a run, database",
         ),
         notes=[
-            "Each run checks its issue out, says a word, closes the issue with a comment and is "
-            f"noted in the activity; {ISSUES:,} issues of {COMPANIES * AGENTS_A_COMPANY} agents. "
-            "All were checked afterwards: ended once, closed, one comment, one word. The open "
-            "transaction has locked an agent's and its company's row; the server ends it after "
-            "ten seconds, or the round is over before."
+            "Each run says a word and is noted in the activity. With an issue it checks it out, "
+            f"comments and closes it; {ISSUES:,} issues of {COMPANIES * AGENTS_A_COMPANY} agents. "
+            f"A beat is told of its agent's {INBOX} open issues; {RUNS + WARM:,} agents, since "
+            "each has one at a time. All were checked afterwards: ended once, one word, closed, "
+            "one comment. The open transaction has locked an agent's and its company's row; the "
+            "server ends it after ten seconds, or the round is over before."
         ],
     )
     with rows.database():
         rows.companies(COMPANIES, agents=AGENTS_A_COMPANY, runs_an_agent=20, adapter_type="quick")
         rows.issues(ISSUES, open_every=OPEN_EVERY)
-        table.add("undisturbed", *figures([one_round() for _ in range(ROUNDS)]))
+        table.add("with an issue", *figures([with_issues() for _ in range(ROUNDS)]))
         left_open = Open()
-        disturbed = figures([one_round(left_open)])
-        table.add(f"beside a transaction left open, {left_open.seconds:.0f} s", *disturbed)
+        disturbed = figures([with_issues(left_open)])
+        table.add(
+            f"with an issue, beside a transaction left open, {left_open.seconds:.0f} s", *disturbed
+        )
+        beating = (RUNS + WARM) // COMPANIES
+        rows.hire(beating, runs_an_agent=1, adapter_type="quick", name=TIMER)
+        rows.hand_over(TIMER, INBOX)
+        beats = figures([without_issues() for _ in range(ROUNDS)])
+        table.add("without an issue: a timer's beat", *beats)
     return table
 
 
