@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, OuterRef, Subquery
+from django.db.models.functions import Coalesce
 from pydantic.alias_generators import to_camel
 
 from agents import roster
@@ -20,17 +21,31 @@ HIDDEN = "***"
 # Parts of a configuration whose values may be secrets that somebody typed in.
 _SEALED = ("env", "headers")
 MAX_CHAIN = 20
+_OF_IT = HeartbeatRun.objects.filter(agent=OuterRef("pk")).order_by()
+_RUNNING = Coalesce(
+    Subquery(
+        _OF_IT.filter(status=HeartbeatRun.Status.RUNNING)
+        .values("agent")
+        .annotate(count=Count("id"))
+        .values("count")
+    ),
+    0,
+)
+# A heartbeat is any run that has begun, whatever woke the agent: not only a regular one.
+_LAST = Subquery(
+    _OF_IT.filter(started_at__isnull=False).order_by("-created_at", "-id").values("started_at")[:1]
+)
 
 
 def agents(rows: list[Agent], *, caller: access.Principal, now: datetime) -> list[dict[str, Any]]:
     """A page of agents, in a fixed number of statements."""
     ids = [row.pk for row in rows]
-    running = dict(
-        HeartbeatRun.objects.filter(agent_id__in=ids, status=HeartbeatRun.Status.RUNNING)
+    at_work = {
+        agent_id: (count, last)
+        for agent_id, count, last in Agent.objects.filter(pk__in=ids)
         .order_by()
-        .values_list("agent_id")
-        .annotate(count=Count("id"))
-    )
+        .values_list("pk", _RUNNING, _LAST)
+    }
     holds: dict[uuid.UUID, list[Hold]] = {}
     for hold in Hold.objects.filter(agent_id__in=ids).order_by("created_at", "id"):
         holds.setdefault(hold.agent_id, []).append(hold)
@@ -51,7 +66,8 @@ def agents(rows: list[Agent], *, caller: access.Principal, now: datetime) -> lis
     return [
         _agent(
             row,
-            status=roster.status_of(row, running.get(row.pk, 0), holds.get(row.pk, ())),
+            status=roster.status_of(row, at_work[row.pk][0], holds.get(row.pk, ())),
+            last=at_work[row.pk][1],
             holds=holds.get(row.pk, []),
             limit=limits.get(row.pk),
             spent=spent.get(row.pk, 0),
@@ -81,6 +97,7 @@ def _agent(
     holds: list[Hold],
     limit: int | None,
     spent: int | None,
+    last: datetime | None,
     caller: access.Principal,
 ) -> dict[str, Any]:
     # How a colleague is set up is none of another agent's business.
@@ -125,7 +142,7 @@ def _agent(
         ],
         "errorReason": row.error_code or None,
         "permissions": {"canCreateAgents": row.can_hire},
-        "lastHeartbeatAt": row.last_beat_at,
+        "lastHeartbeatAt": last,
         "nextHeartbeatAt": row.next_beat_at,
         "metadata": None,
         "version": row.version,

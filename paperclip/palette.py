@@ -43,6 +43,8 @@ PAGES = (
     ("Providers", "/settings/connections/", "unplug", "connections models quota limits"),
 )
 
+AGENT_VERBS = (("Wake", "zap"), ("Pause", "pause"), ("Resume", "play"))
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -77,13 +79,16 @@ def find(request: PageRequest, text: str) -> list[Group]:
     groups = [Group("Go to", _pages(request.base, words))]
     if text:
         agents = _agents(request, text)
+        asked = _asked_of(request, words, agents)
         groups = [
+            # Who says what to do ("pause ada") wants it done, not somebody to look at.
+            Group("Do", asked),
             Group("Issues", _issues(request, text)),
             Group("Agents", [_agent(request.base, one) for one in agents]),
             *groups,
             Group("Projects", _projects(request, text)),
             Group("Runs", _runs(request, text)),
-            Group("Do", _actions(request, words, agents)),
+            Group("Do", _actions(request, words, [] if asked else agents)),
         ]
     else:
         groups.append(Group("Do", _actions(request, words, [])))
@@ -197,13 +202,22 @@ def _actions(request: PageRequest, words: list[str], agents: list[Agent]) -> lis
         fields = {"theme": value, "next": f"{base}/"}
         do.append(Entry(f"Theme: {value}", "/theme", "moon", fields=fields))
     found = [entry for entry in do if _has(words, entry.text)]
-    if request.may("operate"):
-        for agent in agents:
-            for verb, icon in (("Wake", "zap"), ("Pause", "pause"), ("Resume", "play")):
-                text = f"{verb} {agent.name}"
-                if _has(words, text, agent.title):
-                    href = f"{base}/agents/{agent.slug}/{verb.lower()}"
-                    found.append(
-                        Entry(text, href, icon, fields={"next": f"{base}/agents/{agent.slug}/"})
-                    )
+    return found + _of_agents(request, words, agents)
+
+
+def _of_agents(request: PageRequest, words: list[str], agents: list[Agent]) -> list[Entry]:
+    if not request.may("operate"):
+        return []
+    found = []
+    for agent in agents:
+        for verb, icon in AGENT_VERBS:
+            text, home = f"{verb} {agent.name}", f"{request.base}/agents/{agent.slug}/"
+            if _has(words, text, agent.title):
+                found.append(Entry(text, f"{home}{verb.lower()}", icon, fields={"next": home}))
     return found
+
+
+def _asked_of(request: PageRequest, words: list[str], agents: list[Agent]) -> list[Entry]:
+    """What is to be done with an agent, said as a verb and its name."""
+    verbs = [verb.lower() for verb, _ in AGENT_VERBS]
+    return _of_agents(request, words, agents) if words[0] in verbs and len(words) > 1 else []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from xml.etree import ElementTree
 
 from agents.models import Agent, HeartbeatRun
+from companies import wire
 from companies.models import Activity, Company
 from issues import briefing
 from issues.models import Issue
@@ -108,3 +110,20 @@ def test_a_revision_says_what_differs(as_olga: Caller, ada: Agent) -> None:
         "title": (ada.title or None, "Smith"),
         "runtimeConfig.heartbeat.maxConcurrentRuns": (ada.max_concurrent_runs, 3),
     }
+
+
+def test_the_last_heartbeat_is_that_of_any_run_that_began(
+    as_olga: Caller, ada: Agent, bo: Agent, now: datetime
+) -> None:
+    """Not only of a regular one, and not of one that still waits."""
+    path = f"/api/agents/{ada.id}"
+    assert as_olga.get(path).json()["lastHeartbeatAt"] is None
+    began = now - timedelta(minutes=3)
+    factories.run(ada, status="succeeded", now=now - timedelta(hours=1))
+    factories.run(ada, status="failed", reason="issue_assigned", source="assignment", now=began)
+    factories.run(ada)
+    factories.run(bo, status="succeeded", now=now)
+
+    assert as_olga.get(path).json()["lastHeartbeatAt"] == wire.moment(began)
+    listed = as_olga.get(f"/api/companies/{ada.company_id}/agents").json()
+    assert wire.moment(began) in [one["lastHeartbeatAt"] for one in listed]

@@ -167,6 +167,9 @@ def test_the_command_archives_lists_verifies_and_restores(
     call_command("archive", "--verify", *folder)
     call_command("archive", "--restore", "2025-03", *folder)
     assert "restored" in capsys.readouterr().out
+    call_command("archive", "--keep-months", "900", *folder)
+    said = capsys.readouterr().out
+    assert "Nothing to do: no month is older than the last 900 full months." in said
     with pytest.raises(CommandError, match="not in the archive"):
         call_command("archive", "--restore", "2020-01", *folder)
 

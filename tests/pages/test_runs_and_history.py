@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from datetime import datetime, timedelta
 
 import pytest
@@ -183,6 +184,30 @@ def test_the_palette_finds_issues_agents_pages_and_actions(
     assert 'action="/c/ACM/agents/ada/pause"' in found
     assert 'href="/c/ACM/costs/"' in text(olgas.get("/c/ACM/search?q=money"))
     assert "Nothing is called" in text(olgas.get("/c/ACM/search?q=zzzz"))
+
+
+def test_what_is_said_to_be_done_comes_before_who_it_is_done_to(
+    olgas: Client, veras: Client, acme: Company
+) -> None:
+    """Enter takes the first entry."""
+    ellis = factories.agent(acme, "Ellis")
+    factories.issue(acme, "Pause Ellis for the holidays")
+
+    def first(browser: Client, q: str) -> str:
+        found = text(browser.get("/c/ACM/search", {"q": q}, headers=PALETTE))
+        return re.findall(r'(?:href|action)="(/c/ACM/[^"]+)"', found)[0]
+
+    for verb in ("pause", "wake", "resume"):
+        assert first(olgas, f"{verb} ellis") == f"/c/ACM/agents/{ellis.slug}/{verb}"
+        assert first(olgas, f"{verb.upper()} el") == f"/c/ACM/agents/{ellis.slug}/{verb}"
+    assert first(olgas, "ellis").startswith("/c/ACM/issues/")
+    assert first(olgas, "pause") != "/c/ACM/settings/state", "that would stop everybody"
+    assert first(veras, "pause ellis") == "/c/ACM/issues/ACM-1"
+    found = text(olgas.get("/c/ACM/search?q=pause+ellis"))
+    assert found.count(f"/agents/{ellis.slug}/pause") == 1
+
+
+PALETTE = {"HX-Request": "true", "HX-Target": "palette-found"}
 
 
 def test_the_palette_finds_nothing_of_the_neighbours(

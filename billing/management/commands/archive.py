@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from billing import archive
 from billing.models import ArchivedPartition
+from companies import format
 from companies.errors import Refusal
 
 
@@ -52,9 +53,16 @@ class Command(BaseCommand):
 
     def _archive(self, keep_months: int, table: str | None, folder: Path) -> None:
         now = timezone.now()
-        for name, start in archive.due(keep_months=keep_months, now=now):
-            if table in (None, name):
-                self._show(archive.archive(table=name, month=start, folder=folder, now=now))
+        due = [
+            (name, start)
+            for name, start in archive.due(keep_months=keep_months, now=now)
+            if table in (None, name)
+        ]
+        for name, start in due:
+            self._show(archive.archive(table=name, month=start, folder=folder, now=now))
+        if not due:
+            months = format.count(keep_months, "full month")
+            self.stdout.write(f"Nothing to do: no month is older than the last {months}.")
 
     def _restore(self, start: date, table: str | None, folder: Path) -> None:
         for name in [table] if table else sorted(archive.SUMS):
