@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
-from django.utils import timezone
 
 from agents import adapters, runs
-from agents.models import Agent, HeartbeatRun, Worker
+from agents.models import Agent, HeartbeatRun
 from companies.activity import SYSTEM
 from companies.models import Company, User
 from issues.models import Issue
-from paperclip.engine import recover
 from tests import factories
-from tests.engine.conftest import ask, until
+from tests.engine.conftest import until
 from tests.engine.test_sessions import carry
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -108,12 +105,8 @@ def test_it_is_there_while_the_run_goes_on_and_when_it_was_lost(
 
     async def watch(shift: Any) -> None:
         await until(told.exists)
-        shift.fence("the test wants it")
-        later = timezone.now() - timedelta(seconds=1)
-        await ask(lambda: Worker.objects.update(lease_expires_at=later))
 
-    during(watch)
-    recover.sweep()
+    during(watch)  # and then the shift puts it down
 
     run = HeartbeatRun.objects.get(pk=run_id)
     assert run.status == "unknown"
