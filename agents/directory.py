@@ -6,7 +6,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, Exists, OuterRef, Q
@@ -212,13 +212,14 @@ def run_rows(
             *("status", "reason", "created_at", "started_at", "finished_at", "code", "attempt"),
             *("input_tokens", "output_tokens", "cost_micros", "unpriced_calls", "adapter_type"),
             *("agent__name", "agent__adapter_type", "issue__identifier", "issue__title"),
-            "on_fallback",
+            *("on_fallback", "lease_expires_at"),
         )
         .order_by(*(("started_at", "id") if live else ("-id",)))[:limit]
     )
     steps = latest([run for run in runs if run.status == Run.RUNNING])
     return [
-        row(run, last_step(steps.get(run.id)) if run.status == Run.RUNNING else "") for run in runs
+        row(run, at_work(run, steps.get(run.id)) if run.status == Run.RUNNING else "")
+        for run in runs
     ]
 
 
@@ -243,6 +244,14 @@ def row(run: HeartbeatRun, step: str = "") -> RunRow:
         simulated=run.agent.adapter_type == "demo",
         on_fallback=run.on_fallback,
     )
+
+
+def at_work(run: HeartbeatRun, event: RunEvent | None) -> str:
+    """What a running run is at, in a few words; `event` is its latest telling one."""
+    if run.lease_expires_at is not None:
+        by = run.lease_expires_at.astimezone(UTC)
+        return f"The service has taken the run over; it must report by {by:%H:%M} UTC"
+    return last_step(event)
 
 
 def latest(runs: list[HeartbeatRun]) -> dict[uuid.UUID, RunEvent]:

@@ -20,7 +20,7 @@ from agents import answers, runs, shapes
 from agents.adapters import base, failures, results
 from agents.models import HeartbeatRun
 from billing import ledger
-from companies import wire
+from companies import live, wire
 from companies.errors import Conflict, Forbidden, Invalid, NotFound, Refusal
 from issues import briefing
 from paperclip import callers
@@ -46,6 +46,7 @@ def extend_lease(
     run = _own(request, run_id)
     lease = timedelta(seconds=(body or Lease()).seconds)
     expires_at = runs.extend_lease(run_id=run.pk, lease=lease)
+    live.publish(run.company_id, "run", run.pk)  # who watches sees until when
     return wire.answer({"runId": run.pk, "leaseExpiresAt": expires_at})
 
 

@@ -110,6 +110,13 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """A word of the adapter's own on what the run is at, for who watches; no agent's output."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """Something the agent does: a tool call or a command. Sent twice, `start` then `end`."""
 
@@ -161,7 +168,7 @@ class Done:
     awaiting_callback: bool = False  # 202: the run goes on elsewhere and reports by itself
 
 
-Event = Started | Text | Step | Usage | Done
+Event = Started | Text | Note | Step | Usage | Done
 
 
 # --- what an adapter is handed -------------------------------------------------------------

@@ -22,6 +22,7 @@ from agents.adapters.base import (
     Code,
     Done,
     Event,
+    Note,
     Started,
     Step,
     Text,
@@ -222,6 +223,8 @@ class CliRun:
         match event:
             case Started():
                 return replace(event, detail={"version": version, "command": path, **event.detail})
+            case Note():
+                return replace(event, text=self._hide(event.text))
             case Text():
                 return replace(event, text=self._hide(event.text))
             case Step():

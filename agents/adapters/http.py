@@ -30,6 +30,7 @@ from agents.adapters.base import (
     ConfigClass,
     Done,
     Event,
+    Note,
     Started,
 )
 from agents.adapters.failures import jitter
@@ -83,6 +84,7 @@ class Http:
         body = orjson.dumps(payload(brief, config), default=str)
         extra = fields.fill_headers(config.headers, brief.secrets)
         yield Started(model="", detail={"url": config.url})
+        yield Note("Waiting for the service's answer.")
         try:
             async with asyncio.timeout(config.timeout_sec):
                 response, content = await self._post(brief, config, body, extra)

@@ -93,7 +93,7 @@ def step(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     found = directory.run(company_id=request.company.id, run_id=run_id)
     if found.status != HeartbeatRun.Status.RUNNING:
         return HttpResponse(format_html("{}", found.get_status_display()))
-    words = transcript.last_step(directory.latest([found]).get(found.id))
+    words = directory.at_work(found, directory.latest([found]).get(found.id))
     return HttpResponse(format_html("{}", words))
 
 

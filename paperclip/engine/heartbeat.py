@@ -407,6 +407,9 @@ class Heartbeat:
         )
 
     async def _hand_over(self, done: Done) -> None:
+        by = clock.now() + runs.EXTERNAL_LEASE
+        taken = "The service has taken the run over; it must report, or ask for more time, by"
+        self.journal.note(RunEvent.Kind.SYSTEM, f"{taken} {by:%H:%M} UTC.")
         await self.journal.settle()
         self._notes.close()
         await self._settle_loose()

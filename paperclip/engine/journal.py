@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agents import output
-from agents.adapters.base import Event, Step, Text
+from agents.adapters.base import Event, Note, Step, Text
 from agents.models import RunEvent
 
 Kind = RunEvent.Kind
@@ -131,6 +131,8 @@ class Journal:
                 self._text(event)
         elif isinstance(event, Step):
             self._step(event)
+        elif isinstance(event, Note):
+            self.note(Kind.SYSTEM, event.text)
         await self._room.wait()
 
     def note(self, kind: str, text: str = "", data: Mapping[str, Any] | None = None) -> None:

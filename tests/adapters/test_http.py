@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agents import adapters
-from agents.adapters.base import AnyConfig, Brief, Check, Code, Done
+from agents.adapters.base import AnyConfig, Brief, Check, Code, Done, Note
 from tests.adapters.conftest import Played, make_brief, play
 
 HTTP = adapters.get("http")
@@ -303,6 +303,15 @@ def test_a_service_that_is_not_there() -> None:
     (reach,) = _tested(parsed)
     assert not reach.ok
     assert "connect to 127.0.0.1:9:" in reach.message
+
+
+def test_who_watches_is_told_that_the_service_is_asked(service: Service) -> None:
+    service.will(202)
+    played = run(service)
+    assert [type(event).__name__ for event in played.events] == ["Started", "Note", "Done"]
+    assert played.of(Note)[0].text == "Waiting for the service's answer."
+    assert played.done is not None
+    assert played.done.awaiting_callback
 
 
 @pytest.mark.parametrize(("status", "ok"), [(200, True), (405, True), (401, True), (404, False)])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from agents import runs
+from agents import directory, runs
 from agents.adapters import base
 from agents.models import Agent, HeartbeatRun, Hold, RunEvent
 from billing.models import CostEvent
@@ -17,7 +18,7 @@ from companies.models import Activity
 from issues.models import Checkout, Comment, Issue
 from paperclip.engine import notes
 from tests import factories
-from tests.engine.conftest import until
+from tests.engine.conftest import ask, until
 from tests.engine.puppet import fail, finish, wait_for_ever
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -336,7 +337,10 @@ def test_a_cancelled_run_stops_and_frees_its_issue(during, puppet, pia, task, ol
 
 
 def test_a_run_that_goes_on_elsewhere_keeps_its_token_and_no_worker(during, puppet, pia, task):
-    puppet.play = finish(base.Started(model="m-1"), awaiting_callback=True, session_id="s-1")
+    waiting = base.Note("Waiting for the service's answer.")
+    puppet.play = finish(
+        base.Started(model="m-1"), waiting, awaiting_callback=True, session_id="s-1"
+    )
     run = wake(pia, task)
 
     async def watch(shift: Any) -> None:
@@ -349,6 +353,30 @@ def test_a_run_that_goes_on_elsewhere_keeps_its_token_and_no_worker(during, pupp
     assert (run.status, run.worker_id) == ("running", None)
     assert (run.model, run.session) == ("m-1", {"id": "s-1"})
     assert run.token_digest is not None
+    said = list(RunEvent.objects.filter(run_id=run.pk, kind="system").order_by("seq"))
+    assert said[0].text == waiting.text
+    assert re.fullmatch(
+        r"The service has taken the run over; it must report, or ask for more time, by"
+        r" \d\d:\d\d UTC\.",
+        said[1].text,
+    )
+    by = f"{run.lease_expires_at:%H:%M}"
+    assert directory.at_work(run, said[1]) == (
+        f"The service has taken the run over; it must report by {by} UTC"
+    )
+
+
+def test_a_word_of_the_adapters_own_is_what_a_run_is_at(during, puppet, pia, task):
+    puppet.play = wait_for_ever(base.Started(), base.Note("Waiting for the service's answer."))
+    run = wake(pia, task)
+
+    async def watch(shift: Any) -> None:
+        await until(lambda: RunEvent.objects.filter(run_id=run.pk, kind="system").exists())
+        await ask(run.refresh_from_db)
+        seen = await ask(directory.latest, [run])
+        assert directory.at_work(run, seen[run.pk]) == "Waiting for the service's answer."
+
+    during(watch)
 
 
 def test_a_shift_that_drains_puts_safe_runs_down_for_others(during, puppet, pia, task):
