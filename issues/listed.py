@@ -30,36 +30,52 @@ _IS_CUT = f"""octet_length(i.description) > {EXCERPT}
     AND (octet_length(i.description) > {4 * EXCERPT} OR length(i.description) > {EXCERPT})"""
 # All that stands in the issue's own row; it ends where `_with` goes on.
 _ISSUE = js.record(
+    {"id": js.plain("i.id"), "companyId": js.plain("i.company_id")},
+    js.Rare(
+        {
+            "projectId": js.plain_or_null("i.project_id"),
+            "goalId": js.plain_or_null("i.goal_id"),
+            "parentId": js.plain_or_null("i.parent_id"),
+        }
+    ),
     {
-        "id": js.plain("i.id"),
-        "companyId": js.plain("i.company_id"),
-        "projectId": js.plain_or_null("i.project_id"),
-        "goalId": js.plain_or_null("i.goal_id"),
-        "parentId": js.plain_or_null("i.parent_id"),
         "title": js.words("i.title"),
-        "description": js.words_or_null(f"left(i.description, {EXCERPT})"),
+        # A cast cuts at letters, and looks no further than it must.
+        "description": js.words_or_null(f"i.description::varchar({EXCERPT})"),
         "descriptionTruncated": js.boolean(_IS_CUT),
         "status": js.plain("i.status"),
-        "version": "i.version",
-        "statusVersion": "i.version",
-        "workMode": "'\"standard\"'",
+        "version": js.number("i.version"),
+        "statusVersion": js.number("i.version"),
+        "workMode": js.constant("standard"),
         "priority": js.choice("i.priority", shapes.PRIORITIES),
         "assigneeAgentId": js.plain_or_null("i.assignee_agent_id"),
-        "assigneeUserId": js.plain_or_null("i.assignee_user_id"),
-        "createdByAgentId": js.plain_or_null("i.created_by_agent_id"),
         "createdByUserId": js.plain_or_null("i.created_by_user_id"),
-        "issueNumber": "i.number",
+        "issueNumber": js.number("i.number"),
         "identifier": js.plain("i.identifier"),
-        "originKind": "'\"manual\"'",
-        "requestDepth": "i.request_depth",
-        "billingCode": js.words_or_null("i.billing_code"),
-        "blockedReason": js.words_or_null("i.blocked_reason"),
-        "startedAt": js.moment_or_null("i.started_at"),
-        "completedAt": js.moment_or_null("i.completed_at"),
-        "cancelledAt": js.moment_or_null("i.cancelled_at"),
-        "hiddenAt": js.moment_or_null("i.archived_at"),
-        "createdAt": js.moment("i.created_at"),
+        "originKind": js.constant("manual"),
+        "requestDepth": js.number("i.request_depth"),
     },
+    js.Rare(
+        {
+            "assigneeUserId": js.plain_or_null("i.assignee_user_id"),
+            "createdByAgentId": js.plain_or_null("i.created_by_agent_id"),
+        }
+    ),
+    js.Rare(
+        {
+            "billingCode": js.words_or_null("i.billing_code"),
+            "blockedReason": js.words_or_null("i.blocked_reason"),
+        }
+    ),
+    js.Rare(
+        {
+            "startedAt": js.moment_or_null("i.started_at"),
+            "completedAt": js.moment_or_null("i.completed_at"),
+            "cancelledAt": js.moment_or_null("i.cancelled_at"),
+            "hiddenAt": js.moment_or_null("i.archived_at"),
+        }
+    ),
+    {"createdAt": js.moment("i.created_at")},
     end=',"updatedAt":',
 )
 _LABEL = js.record(
@@ -74,22 +90,22 @@ _LABEL = js.record(
 )
 _STATUS = """CASE WHEN r.status = 'queued' AND r.attempt > 1 AND r.not_before > now()
     THEN 'scheduled_retry' ELSE r.status END"""
-_MANUAL = "CASE r.source WHEN 'on_demand' THEN '\"manual\"' ELSE '\"system\"' END"
+_TRIGGER = "CASE r.source WHEN 'on_demand' THEN 'manual' ELSE 'system' END"
 _RUN = f"""{
     js.record(
         {
             "id": js.plain("r.id"),
-            "status": js.plain(_STATUS),
+            "status": js.plain(f"({_STATUS})"),
             "agentId": js.plain("r.agent_id"),
             "agentName": js.words("a.name"),
             "invocationSource": js.plain("r.source"),
-            "triggerDetail": _MANUAL,
+            "triggerDetail": js.plain(f"({_TRIGGER})"),
             "createdAt": js.moment("r.created_at"),
         },
         end="",
     )
-} || coalesce(',"startedAt":' || {js.moment("r.started_at")}, '')
-   || coalesce(',"lastOutputAt":' || {js.moment("r.output_at")}, '') || '}}'"""
+} || coalesce(',"startedAt":' || {js.sql(js.moment("r.started_at"))}, '')
+  || coalesce(',"lastOutputAt":' || {js.sql(js.moment("r.output_at"))}, '') || '}}'"""
 
 _HELD, _LABELS, _WAITS, _LIVE = range(1, 5)
 
@@ -97,12 +113,12 @@ _HELD, _LABELS, _WAITS, _LIVE = range(1, 5)
 _NEAR = f"""
 UNION ALL
 SELECT {_HELD}, 0, h.issue_id::text, coalesce('"' || h.run_id || '"', 'null'),
-    {js.moment("h.created_at")}, NULL
+    {js.sql(js.moment("h.created_at"))}, NULL
 FROM issues_checkout h
 WHERE h.issue_id = ANY (ARRAY(SELECT id FROM page)) AND h.released_at IS NULL
 UNION ALL
 SELECT {_LABELS}, 0, l.issue_id::text, string_agg({_LABEL}, ',' ORDER BY b.name, l.id),
-    string_agg({js.plain("b.id")}, ',' ORDER BY b.name, l.id), NULL
+    string_agg({js.sql(js.plain("b.id"))}, ',' ORDER BY b.name, l.id), NULL
 FROM issues_issuelabel l JOIN issues_label b ON b.id = l.label_id
 WHERE l.issue_id = ANY (ARRAY(SELECT id FROM page)) GROUP BY l.issue_id
 UNION ALL
@@ -127,7 +143,7 @@ def _statement(where: str, key: str, order: str, limit: int) -> str:
     return f"""
 WITH page AS MATERIALIZED (
     SELECT row_number() OVER () AS place, p.* FROM (
-        SELECT i.id, {key} AS key, {_ISSUE} AS text, {js.moment("i.updated_at")} AS more
+        SELECT i.id, {key} AS key, {_ISSUE} AS text, {js.sql(js.moment("i.updated_at"))} AS more
         FROM issues_issue i WHERE {where} ORDER BY {order} LIMIT {limit + 1}) AS p
 )
 SELECT 0 AS kind, place, id::text AS issue, text, more,
