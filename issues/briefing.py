@@ -92,8 +92,23 @@ class Around:
     has_session: bool
 
 
+# What a run begins with; what else anybody asks for is read then.
+_RUN = rows.part(
+    HeartbeatRun, "id", "company_id", "agent_id", "issue_id", "status", "reason", "comment_ids",
+    "payload", "not_before", "attempt", "created_at", "epoch", "adapter_type", "connection_id",
+    "started_at", "session",
+)  # fmt: skip
+_AGENT = rows.part(
+    Agent, "id", "company_id", "name", "status", "adapter_type", "adapter_config", "connection_id",
+    "instructions", "on_finish", "loop_limits",
+)  # fmt: skip
+_ISSUE = rows.part(
+    Issue, "id", "company_id", "identifier", "title", "description", "status", "priority",
+    "assignee_agent_id", "project_id", "goal_id", "parent_id", "billing_code", "version",
+    "started_at",
+)  # fmt: skip
 _READ = f"""
-SELECT {rows.columns(HeartbeatRun, "r")}, {rows.columns(Agent, "a")}, {rows.columns(Issue, "i")},
+SELECT {rows.columns(_RUN, "r")}, {rows.columns(_AGENT, "a")}, {rows.columns(_ISSUE, "i")},
        company.name, coalesce(project.name, ''), coalesce(project.workspace, ''),
        coalesce(goal.title, ''),
        EXISTS (SELECT 1 FROM issues_issue child WHERE child.parent_id = r.issue_id),
@@ -114,7 +129,7 @@ WHERE r.id = %(run_id)s AND r.epoch = %(epoch)s
 def read(*, run_id: uuid.UUID, epoch: int) -> tuple[HeartbeatRun, Around]:
     """The run, with its agent and issue, and what lies around it. Raises Gone."""
     values = {"run_id": run_id, "epoch": epoch}
-    found = rows.fetch(_READ, values, HeartbeatRun, Agent, Issue)
+    found = rows.fetch(_READ, values, _RUN, _AGENT, _ISSUE)
     if not found:
         raise Gone(f"run {run_id} has left epoch {epoch}")
     run: HeartbeatRun

@@ -28,9 +28,24 @@ class Seen:
     holds: bool
 
 
+_RUN = rows.part(
+    HeartbeatRun, "id", "company_id", "agent_id", "issue_id", "status", "priority", "source",
+    "reason", "comment_ids", "payload", "attempt", "created_at", "epoch", "adapter_type",
+    "connection_id", "started_at", "acted_at", "cancel_reason", "cost_micros",
+)  # fmt: skip
+_AGENT = rows.part(
+    Agent, "id", "company_id", "name", "status", "adapter_type", "on_finish", "loop_limits"
+)
+# An issue without its description, which may be long.
+_ISSUE = rows.part(
+    Issue, "id", "company_id", "number", "identifier", "title", "status", "priority",
+    "assignee_agent_id", "assignee_user_id", "parent_id", "blocked_reason", "version",
+    "started_at", "completed_at", "cancelled_at", "updated_at",
+)  # fmt: skip
+
 # The graph's lock is taken on the way, for what is asked after this.
 _READ = f"""
-SELECT {rows.columns(HeartbeatRun, "r")}, {rows.columns(Agent, "a")},
+SELECT {rows.columns(_RUN, "r")}, {rows.columns(_AGENT, "a")},
        (SELECT count(*) FROM issues_issue made
         WHERE made.created_by_agent_id = r.agent_id AND made.company_id = r.company_id
           AND made.created_at >= r.started_at),
@@ -45,7 +60,7 @@ WHERE r.id = %(run_id)s AND r.epoch = %(epoch)s
 def read(*, run_id: uuid.UUID, epoch: int) -> Seen | None:
     """The run, None when it has left this epoch. Takes its company's graph lock (`graph.lock`,
     shared) when it is about an issue."""
-    found = rows.fetch(_READ, {"run_id": run_id, "epoch": epoch}, HeartbeatRun, Agent)
+    found = rows.fetch(_READ, {"run_id": run_id, "epoch": epoch}, _RUN, _AGENT)
     if not found:
         return None
     run: HeartbeatRun
@@ -56,7 +71,7 @@ def read(*, run_id: uuid.UUID, epoch: int) -> Seen | None:
 # The run's issue, whom closing it may free (its parent, what it blocks), and all that the run has
 # checked out. Asked for under the graph's lock, locked in the order of their ids.
 _LOCK = f"""
-SELECT {rows.columns(Issue, "i")},
+SELECT {rows.columns(_ISSUE, "i")},
        EXISTS (SELECT 1 FROM issues_checkout c
                WHERE c.issue_id = i.id AND c.run_id = %(run_id)s AND c.released_at IS NULL)
 FROM issues_issue i
@@ -72,7 +87,7 @@ ORDER BY i.id FOR NO KEY UPDATE OF i
 
 def lock(run: HeartbeatRun) -> tuple[dict[uuid.UUID, Issue], set[uuid.UUID]]:
     """The issues that the end of a run may touch, locked; and which of them it has checked out."""
-    found = rows.fetch(_LOCK, {"run_id": run.pk, "issue_id": run.issue_id}, Issue)
+    found = rows.fetch(_LOCK, {"run_id": run.pk, "issue_id": run.issue_id}, _ISSUE)
     return {issue.id: issue for issue, _ in found}, {issue.id for issue, taken in found if taken}
 
 
