@@ -2,11 +2,15 @@
 import "./theme.js";
 import "./time.js";
 import "./forms.js";
+import "./keep.js";
 import "./keys.js";
 import "./palette.js";
 import { follow } from "./live.js";
 
 follow(document.body.dataset.events);
+
+// A chart that is wider than its frame is looked at from its middle, where its head stands.
+for (const box of document.querySelectorAll(".org-box")) box.scrollLeft = (box.scrollWidth - box.clientWidth) / 2;
 
 if (document.getElementById("move")) import("./board.js");
 if (document.getElementById("bulk")) import("./select.js");

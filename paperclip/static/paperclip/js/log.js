@@ -271,6 +271,7 @@ class Bar {
     this.field = bar.querySelector("[data-find]");
     this.count = bar.querySelector("[data-found]");
     this.field?.addEventListener("input", () => this.find());
+    if (this.field?.value) this.look();
     this.field?.addEventListener("keydown", (event) => {
       if (event.key !== "Enter") return;
       event.preventDefault();
@@ -284,11 +285,15 @@ class Bar {
   }
 
   find() {
+    this.look();
+    this.jump(this.hits, 1);
+  }
+
+  look() {
     const word = this.field.value.toLowerCase();
     this.hits = word.length < 2 ? [] : [...this.log.root.querySelectorAll(".ln, .fold > summary")].filter((row) => row.textContent.toLowerCase().includes(word));
     this.at = -1;
     this.count.textContent = word.length < 2 ? "" : `${this.hits.length} found`;
-    this.jump(this.hits, 1);
   }
 
   jump(rows, by) {
@@ -309,7 +314,8 @@ function range(root) {
   for (let n = Number(match[1]); n <= Math.min(Number(match[2]), Number(match[1]) + 5000); n += 1) {
     root.querySelector(`#L${n}`)?.setAttribute("data-on", "");
   }
-  root.querySelector(`#L${match[1]}`)?.scrollIntoView({ block: "center" });
+  // Who has scrolled since the page came stays where they are.
+  if (!("kept" in root.dataset)) root.querySelector(`#L${match[1]}`)?.scrollIntoView({ block: "center" });
 }
 
 export function start() {
