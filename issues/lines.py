@@ -18,9 +18,6 @@ from companies.models import Company
 from issues import why
 from issues.why import Chip
 
-# What says no more than the status beside it.
-PLAIN = frozenset({"backlog"})
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -112,7 +109,7 @@ def by_id(ids: Sequence[uuid.UUID], *, company: Company, now: datetime) -> list[
 
 
 def _row(record: Record, chips: list[Chip]) -> Row:
-    reasons = [] if record.running else [chip for chip in chips if chip.code not in PLAIN]
+    reasons = [] if record.running else chips
     return Row(
         id=record.id,
         identifier=record.identifier,

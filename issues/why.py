@@ -51,8 +51,8 @@ class Chip:
 def reasons(
     issues: Sequence[Waiting], *, company: Company, now: datetime | None = None
 ) -> dict[uuid.UUID, list[Chip]]:
-    """Chips by issue id, the weightiest first; empty for what is closed, running or nobody's
-    concern. The issues are of `company`."""
+    """Chips by issue id, the weightiest first; empty for what is closed or running. The issues are
+    of `company`."""
     now = now or timezone.now()
     open_ones = [issue for issue in issues if issue.status not in Issue.CLOSED]
     chips: dict[uuid.UUID, list[Chip]] = {issue.id: [] for issue in issues}
@@ -89,7 +89,7 @@ def _chips(issue: Waiting, company: Company, facts: Facts, now: datetime) -> lis
         return [*chips, Chip("no_assignee", "Nobody is assigned", "assign")]
     agent = facts.agents.get(issue.assignee_agent_id) if issue.assignee_agent_id else None
     if agent is None:
-        return chips
+        return chips or [Chip("with_person", "A person does it; no agent works on it")]
     chips += _agent(agent, company)
     # A failure keeps nothing from starting: with a run queued, when that starts says more.
     failed = _failed(agent)

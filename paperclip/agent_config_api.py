@@ -327,7 +327,7 @@ MODELS_OF = {
 @router.post(
     "/companies/{company}/adapters/{adapter}/test-environment",
     response=answers.EnvironmentTest,
-    summary="Try a configuration: really calls out",
+    summary="Try a configuration: really asks the model or service",
 )
 def test_environment(
     request: HttpRequest,

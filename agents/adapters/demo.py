@@ -1,4 +1,4 @@
-"""A simulated agent: looks and paces like a real one, thinks nothing and costs nothing.
+"""A simulated agent: looks and paces like a real one, thinks nothing and spends nothing.
 
 For a first look without any key, for demonstrations and for load tests. Everything it says is
 labelled as simulated. The same run id gives the same transcript.

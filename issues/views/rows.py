@@ -26,6 +26,8 @@ LOOKS: dict[str, tuple[str, str]] = {
     "adapter_failed": ("octagon-alert", "bad"),
     "agent_terminated": ("octagon-alert", "bad"),
     "no_assignee": ("user", ""),
+    "with_person": ("user", ""),
+    "backlog": ("circle-dot", ""),
     "retry_at": ("rotate-cw", ""),
     "not_before": ("calendar-clock", ""),
 }

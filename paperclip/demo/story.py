@@ -15,7 +15,8 @@ COMPANY = "Acme Robotics (demo)"
 PREFIX = "ACM"
 DESCRIPTION = (
     "A simulated company that builds robot arms for small workshops. Its agents only play: they"
-    " use no model, change nothing outside and cost nothing. Archive it when you have seen enough."
+    " use no model and change nothing outside, and what their earlier runs cost is made up. Archive"
+    " it under Settings when you have seen enough."
 )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
+from django.utils import timezone
 
 from agents.models import Agent
 from companies.models import Company, User
-from issues import why
+from issues import lines, why
 from issues.models import Issue
 from tests import factories
 
@@ -110,7 +111,10 @@ def test_it_waits_for_people(acme: Company, ada: Agent) -> None:
 
 
 def test_a_persons_issue_is_theirs(acme: Company, olga: User) -> None:
-    assert codes(factories.issue(acme, assignee=olga)) == []
+    assert codes(factories.issue(acme, assignee=olga)) == ["with_person"]
+    blocked = factories.issue(acme, assignee=olga)
+    factories.blocker(blocked, by=factories.issue(acme))
+    assert codes(blocked) == ["blocked_by"]
 
 
 def test_a_terminated_agent_does_nothing(issue: Issue, ada: Agent) -> None:
@@ -130,6 +134,25 @@ def test_a_long_list_costs_as_many_queries_as_a_short_one(
     for size in (2, 30):
         with django_assert_num_queries(4):
             why.reasons(issues[:size], company=acme)
+
+
+def test_every_open_issue_that_is_not_running_carries_a_reason(
+    acme: Company, ada: Agent, olga: User
+) -> None:
+    """Whatever its status, whoever has it; a list shows the first, without saying it twice."""
+    made = [
+        factories.issue(acme, status=status, assignee=who)
+        for status in Issue.Status
+        if status not in Issue.CLOSED
+        for who in (None, ada, olga)
+        if who is not None or status != "in_progress"
+    ]
+    found = why.reasons(made, company=acme)
+    shown = lines.by_id([one.id for one in made], company=acme, now=timezone.now())
+    assert len(shown) == len(made)
+    for issue, row in zip(made, shown, strict=True):
+        assert found[issue.id], issue
+        assert row.chip == found[issue.id][0], issue
 
 
 def test_lists_get_the_weightiest_reason(acme: Company, issue: Issue, spy: Agent) -> None:
