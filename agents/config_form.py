@@ -32,7 +32,13 @@ LABELS = {
     "graceSec": "Grace at the end (seconds)",
     "maxTokens": "Most tokens an answer",
     "maxTurns": "Most turns a run",
-    "onFinish": "After an answer without a status",
+    "onFinish": "After its answer, instead of what is set below",
+    "maxOutputBytes": "Most output (bytes)",
+    "maxMemoryMb": "Most memory (MB)",
+    "maxCpuSec": "Most CPU time (seconds)",
+    "maxProcesses": "Most processes",
+    "maxFileMb": "Largest file (MB)",
+    "maxOpenFiles": "Most open files",
     "failRate": "Share of failures",
     "tools": "Let it use the issue's tools",
     "questions": "Sometimes ask a question",
@@ -70,6 +76,8 @@ FIRST = frozenset(
 )
 SECRETS = frozenset({"apiKeySecret", "secretRef"})
 CONNECTION = "connectionId"
+# The agent has the same setting for every adapter; the adapter's own is shown where it is in use.
+AGENTS_OWN = "onFinish"
 _SECRET = re.compile(r"^\{\{\s*secret:\s*([^{}\s]+)\s*\}\}$")
 
 
@@ -116,7 +124,8 @@ class ConfigForm(forms.Form):
         super().__init__(data)
         self.kinds: dict[str, str] = {}
         required = set(schema.get("required", ()))
-        names = list(schema["properties"])
+        in_use = AGENTS_OWN in config or f"{self.prefix}-{AGENTS_OWN}" in (data or {})
+        names = [name for name in schema["properties"] if name != AGENTS_OWN or in_use]
         for name in sorted(
             names, key=lambda n: (n not in required, n not in FIRST, names.index(n))
         ):

@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 
-from agents import loop_limits
+from agents import loop_fields
 from agents.models import Agent
 
 LINE = {"autocomplete": "off"}
@@ -27,9 +27,10 @@ class AgentForm(forms.Form):
         help_text="What it should always keep in mind. Sent with every run, word for word.",
     )
     on_finish = forms.ChoiceField(
-        label="When it answers without setting a status",
+        label="After its answer",
         choices=[("in_review", "The issue goes to review"), ("done", "The issue is done")],
         initial="in_review",
+        help_text="Unless it sets a status itself.",
     )
     heartbeat_enabled = forms.BooleanField(
         label="Wake it regularly", required=False, help_text="Also when nothing was assigned to it."
@@ -44,21 +45,13 @@ class AgentForm(forms.Form):
         label="Runs at the same time", initial=1, min_value=1, max_value=100
     )
     max_daily_runs = forms.IntegerField(label="Runs a day at most", required=False, min_value=1)
-    loop_limits = forms.CharField(
-        label="Loop breaker",
-        required=False,
-        max_length=400,
-        widget=forms.TextInput(attrs={**LINE, "placeholder": "same_steps=8, idle_runs=3"}),
-        help_text="Where it differs from the instance. Names: "
-        + ", ".join(loop_limits.NAMES)
-        + ".",
-    )
 
     def __init__(self, managers: list[tuple[str, str]], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         field = self.fields["reports_to"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [("", "Nobody"), *managers]
+        self.fields |= loop_fields.fields()
 
     @staticmethod
     def of(agent: Agent) -> dict[str, Any]:
@@ -66,25 +59,23 @@ class AgentForm(forms.Form):
         values = {
             name: getattr(agent, name) for name in AgentForm.base_fields if name != "reports_to"
         }
-        own = ", ".join(f"{name}={value}" for name, value in agent.loop_limits.items())
-        return values | {"reports_to": str(agent.reports_to_id or ""), "loop_limits": own}
+        own = loop_fields.shown(agent.loop_limits)
+        return values | own | {"reports_to": str(agent.reports_to_id or "")}
 
-    def clean_loop_limits(self) -> dict[str, int]:
-        """From `name=number, name=number`."""
-        given: dict[str, Any] = {}
-        for part in filter(
-            None, (one.strip() for one in self.cleaned_data["loop_limits"].split(","))
-        ):
-            name, _, value = (one.strip() for one in part.partition("="))
-            given[name] = int(value) if value.isascii() and value.isdigit() else value
-        wrong = loop_limits.problem(given)
-        if wrong:
-            raise forms.ValidationError(wrong)
-        return given
+    @property
+    def limits(self) -> list[forms.BoundField]:
+        """The limits of the loop breaker, which most people leave alone."""
+        return [self[name] for name in loop_fields.NAMES]
+
+    @property
+    def limits_unfold(self) -> bool:
+        """Whether one of them has something to say."""
+        return any(bound.errors or bound.initial is not None for bound in self.limits)
 
     def fields_of_agent(self, company_id: Any) -> dict[str, Any]:
         """What `roster.hire` and `roster.update` take."""
         data = dict(self.cleaned_data)
+        data["loop_limits"] = loop_fields.taken(data)
         manager = data.pop("reports_to")
         data["reports_to"] = (
             Agent.objects.for_company(company_id).filter(id=manager).first() if manager else None

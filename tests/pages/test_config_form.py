@@ -43,10 +43,24 @@ def sent(form: config_form.ConfigForm) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", [adapter.type for adapter in adapters.all()])
 def test_every_adapter_has_a_form(kind: str, acme: Company) -> None:
     form = config_form.make(adapters.get(kind), company_id=acme.id)
-    assert set(form.fields) == set(
-        adapters.get(kind).Config.model_json_schema(by_alias=True)["properties"]
-    )
+    settings = set(adapters.get(kind).Config.model_json_schema(by_alias=True)["properties"])
+    assert set(form.fields) == settings - {"onFinish"}
     assert form.as_p()
+
+
+def test_what_the_agent_says_itself_is_asked_for_once(acme: Company) -> None:
+    """What follows an answer is a field of every agent; an adapter's own stays where it is set."""
+    adapter = adapters.get("openai")
+    assert "onFinish" not in config_form.make(adapter, company_id=acme.id).fields
+    stored = {"model": "m", "onFinish": "done"}
+    assert "onFinish" in config_form.make(adapter, company_id=acme.id, config=stored).fields
+
+
+@pytest.mark.parametrize("kind", [adapter.type for adapter in adapters.all()])
+def test_labels_name_units_as_people_write_them(kind: str, acme: Company) -> None:
+    form = config_form.make(adapters.get(kind), company_id=acme.id)
+    labels = [str(field.label) for field in form.fields.values()]
+    assert not [label for label in labels if label.split()[-1] in ("mb", "sec", "bytes", "ms")]
 
 
 @pytest.mark.parametrize("kind", list(SAMPLES))
