@@ -7,13 +7,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import PurePath
 from typing import Any
 
 from django.db.models import Count, Exists, OuterRef, Q
+from django.db.models.fields.json import KeyTextTransform
 
 from agents import adapters, outcomes, roster
 from agents.models import Agent, HeartbeatRun, Hold, RunEvent
 from agents.transcript import last_step
+from companies import format
 from companies.errors import NotFound
 
 Run = HeartbeatRun.Status
@@ -65,6 +68,7 @@ class Person:
     succeeded: int = 0
     failed: int = 0
     depth: int = 0
+    tool: str = ""  # the model or the program that its adapter is set to
     reports: list[Person] = field(default_factory=list)
 
     @property
@@ -78,6 +82,16 @@ class Person:
         return self.agent.adapter_type == "demo"
 
     @property
+    def adapter(self) -> str:
+        return adapter_label(self.agent.adapter_type)
+
+    @property
+    def job(self) -> str:
+        """Its title, or its role where that says something."""
+        role = self.agent.role
+        return self.agent.title or ("" if role == "general" else format.label(role))
+
+    @property
     def failure(self) -> str:
         return outcomes.of(self.agent.error_code).title if self.agent.error_code else ""
 
@@ -88,6 +102,10 @@ def people(*, company_id: uuid.UUID, now: datetime) -> list[Person]:
         Agent.objects.for_company(company_id)
         .exclude(status=Agent.Status.TERMINATED)
         .defer("instructions", "adapter_config", "capabilities")
+        .annotate(
+            set_model=KeyTextTransform("model", "adapter_config"),
+            set_command=KeyTextTransform("command", "adapter_config"),
+        )
         .order_by("name", "id")
     )
     holds: dict[uuid.UUID, list[Hold]] = defaultdict(list)
@@ -121,6 +139,7 @@ def people(*, company_id: uuid.UUID, now: datetime) -> list[Person]:
                 run_id=now_on.id if now_on else None,
                 succeeded=ok,
                 failed=bad,
+                tool=agent.set_model or PurePath(agent.set_command or "").name,
             )
         )
     return found

@@ -65,6 +65,9 @@ class Node:
 
 
 BOX_W, BOX_H, GAP_X, GAP_Y = 176, 52, 20, 44
+# Those who lead nobody stand below each other: side by side, a team would be wider than a screen.
+STACK_FROM, STACK_GAP, INDENT = 3, 10, 24
+ALONE = 4  # of those who report to nobody and lead nobody, below each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +75,25 @@ class _Placed:
     node: Node
     x: float
     y: float
-    above: tuple[float, float] | None
+    edge: str = ""  # the path from its manager
 
 
 def tree(tops: Sequence[Node], title: str) -> SafeString:
-    """A top-down tree of boxes with links. Each parent stands over the middle of its own."""
+    """A top-down tree of boxes with links. Each parent stands over the middle of its own; a team
+    whose people lead nobody stands in a column below its lead."""
     placed: list[_Placed] = []
-    width = _place(tops, 0.0, 0, placed)
+    alone = [node for node in tops if not node.below]
+    columns = alone if len(alone) >= STACK_FROM else []
+    width = _place([node for node in tops if node not in columns], 0.0, 0.0, placed)
+    for start in range(0, len(columns), ALONE):
+        x = width + GAP_X if width else 0.0
+        for n, node in enumerate(columns[start : start + ALONE]):
+            placed.append(_Placed(node, x, n * (BOX_H + STACK_GAP)))
+        width = x + BOX_W
     if not placed:
         return mark_safe("")
     height = max(one.y for one in placed) + BOX_H
-    edges = ((_edge(p),) for p in placed if p.above)
+    edges = ((one.edge,) for one in placed if one.edge)
     lines = format_html_join("", '<path class="edge" d="{}"/>', edges)
     boxes = format_html_join(
         "",
@@ -113,25 +124,43 @@ def tree(tops: Sequence[Node], title: str) -> SafeString:
 def _place(
     nodes: Sequence[Node],
     left: float,
-    depth: int,
+    top: float,
     placed: list[_Placed],
     above: tuple[float, float] | None = None,
 ) -> float:
     """Place nodes side by side from `left`; returns the width they take with all below them."""
-    x, y = left, depth * (BOX_H + GAP_Y)
+    x = left
     for node in nodes:
-        # A parent's place is known only after its children's width: they are placed first.
-        index = len(placed)
-        width = max(BOX_W, _width(node))
-        middle = x + width / 2
-        placed.insert(index, _Placed(node, round(middle - BOX_W / 2, 1), y, above))
-        inner = _width_of(node.below)
-        _place(node.below, middle - inner / 2, depth + 1, placed, (middle, y + BOX_H))
+        # A parent's place is known only after its children's width.
+        width, stacks = _width(node), _stacks(node)
+        middle = x + (BOX_W if stacks else width) / 2
+        edge = _down(above, middle, top) if above else ""
+        placed.append(_Placed(node, round(middle - BOX_W / 2, 1), top, edge))
+        if stacks:
+            _stack(node.below, placed[-1], placed)
+        else:
+            below = (middle - _width_of(node.below) / 2, top + BOX_H + GAP_Y)
+            _place(node.below, *below, placed, (middle, top + BOX_H))
         x += width + GAP_X
     return max(x - left - GAP_X, 0)
 
 
+def _stack(nodes: Sequence[Node], lead: _Placed, placed: list[_Placed]) -> None:
+    """Place nodes in a column below their lead, on a line that goes down at its left."""
+    bottom = lead.y + BOX_H
+    for n, node in enumerate(nodes):
+        x, y = lead.x + INDENT, bottom + STACK_GAP + n * (BOX_H + STACK_GAP)
+        edge = f"M{lead.x + INDENT / 2:g} {bottom:g}V{y + BOX_H / 2:g}H{x:g}"
+        placed.append(_Placed(node, x, y, edge))
+
+
+def _stacks(node: Node) -> bool:
+    return len(node.below) >= STACK_FROM and not any(one.below for one in node.below)
+
+
 def _width(node: Node) -> float:
+    if _stacks(node):
+        return BOX_W + INDENT
     return max(BOX_W, _width_of(node.below))
 
 
@@ -139,11 +168,10 @@ def _width_of(nodes: Sequence[Node]) -> float:
     return sum(map(_width, nodes)) + GAP_X * max(len(nodes) - 1, 0)
 
 
-def _edge(one: _Placed) -> str:
-    assert one.above is not None
-    (x1, y1), x2, y2 = one.above, one.x + BOX_W / 2, one.y
-    bend = (y1 + y2) / 2
-    return f"M{x1:g} {y1:g}V{bend:g}H{x2:g}V{y2:g}"
+def _down(above: tuple[float, float], x: float, top: float) -> str:
+    """The path from the middle of a manager's lower side to the middle of a box's upper one."""
+    bend = (above[1] + top) / 2
+    return f"M{above[0]:g} {above[1]:g}V{bend:g}H{x:g}V{top:g}"
 
 
 def _short(text: str, limit: int) -> str:

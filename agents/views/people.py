@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST
 from agents import adapters, config_form, directory, roster, trial
 from agents.adapters.base import Adapter
 from agents.forms import AgentForm
-from companies import diagrams, format, tables
+from companies import diagrams, tables
 from companies.errors import Refusal
 from companies.views.door import PageRequest, page
 
@@ -57,7 +57,7 @@ def _node(person: directory.Person, base: str) -> diagrams.Node:
     agent = person.agent
     return diagrams.Node(
         name=agent.name,
-        title=agent.title or format.label(agent.role),
+        title=person.job or person.tool or person.adapter,
         status=person.status,
         href=f"{base}/agents/{agent.slug}/",
         below=[_node(one, base) for one in person.reports],

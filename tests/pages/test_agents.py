@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from django.template.loader import render_to_string
 from django.test import Client
 
+from agents.adapters.base import Check
 from agents.models import Agent, AgentKey, HeartbeatRun
 from companies.models import Company
 from tests import factories
@@ -122,6 +124,61 @@ def test_a_configuration_is_tested_and_explained(olgas: Client, acme: Company) -
         )
     )
     assert 'data-tone="bad"' in page
+
+
+def test_a_loop_is_limited_in_plain_words_and_dollars(olgas: Client, ada: Agent) -> None:
+    page = text(olgas.get("/c/ACM/agents/ada/configuration"))
+    assert "New issues from one run" in page
+    assert "same_steps" not in page.replace("limit_same_steps", "")
+    form = FORM | {
+        "name": "Ada",
+        "adapter_type": ada.adapter_type,
+        "version": ada.version,
+        "limit_issues_a_run": "7",
+        "limit_spend_floor_micros": "2.5",
+    }
+    assert olgas.post("/c/ACM/agents/ada/configuration", form).status_code == 302
+    ada.refresh_from_db()
+    assert ada.loop_limits == {"issues_a_run": 7, "spend_floor_micros": 2_500_000}
+    again = text(olgas.get("/c/ACM/agents/ada/configuration"))
+    assert 'name="limit_spend_floor_micros" value="2.5"' in again
+    form |= {"version": ada.version, "limit_issues_a_run": "0"}
+    answer = olgas.post("/c/ACM/agents/ada/configuration", form)
+    assert answer.status_code == 422
+    assert 'id="id_limit_issues_a_run_error"' in text(answer)
+
+
+@pytest.mark.parametrize(
+    ("checks", "words"),
+    [
+        ([Check("Program", True, "It can be run.")], "Works"),
+        ([Check("Models", True, "It answers.", "Costs are estimates.")], "Works, with a remark"),
+        (
+            [Check("Models", False, "It is not listed."), Check("Answer", True, "It answered.")],
+            "Works, with a remark",
+        ),
+        ([Check("Models", True, "Listed."), Check("Answer", False, "Refused.")], "Does not work"),
+        ([Check("Connection", False, "Nobody is there.")], "Does not work"),
+    ],
+)
+def test_a_test_comes_to_one_verdict(checks: list[Check], words: str) -> None:
+    page = render_to_string("agents/_checks.html", {"checks": checks})
+    assert f'<b class="strong">{words}</b>' in page
+    assert page.index(words) < page.index(checks[0].name)
+    # Red is for what keeps it from working.
+    assert ('class="icon bad"' in page) is (words == "Does not work")
+
+
+def test_the_roster_says_what_everybody_works_with(olgas: Client, acme: Company) -> None:
+    config = {"model": "gpt-4o-mini", "baseUrl": "http://127.0.0.1:1/v1"}
+    factories.agent(acme, "Cleo", adapter_type="openai", adapter_config=config)
+    program = {"command": "/opt/tools/night-shift"}
+    factories.agent(acme, "Dora", adapter_type="process", adapter_config=program)
+    page = text(olgas.get("/c/ACM/agents/"))
+    assert "OpenAI-compatible model" in page
+    assert "gpt-4o-mini" in page
+    assert "night-shift" in page
+    assert "General" not in page
 
 
 def test_a_test_of_an_unusable_configuration_says_which_field(olgas: Client, acme: Company) -> None:
