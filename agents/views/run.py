@@ -33,7 +33,7 @@ FAILED = frozenset({"failed", "timed_out", "lost", "unknown"})
 def run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     found = directory.run(company_id=request.company.id, run_id=run_id)
     context: dict[str, Any] = {
-        "section": "agents",
+        "section": "runs",
         "run": found,
         "live": found.status == HeartbeatRun.Status.RUNNING,
         "raw": request.GET.get("view") == "raw",

@@ -54,7 +54,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "k") step(-1);
   if (event.key === "x") pick();
   if (event.key === " " && peek()) event.preventDefault();
-  if (event.key === "?") document.getElementById("keys")?.showModal();
+  if (event.key === "?") document.getElementById("keyboard")?.showModal();
   const key = CSS.escape(event.key);
   const target = document.querySelector(`[data-key="${key}"], [data-key-focus="${key}"]`);
   if (target) {
