@@ -235,3 +235,22 @@ def test_home_offers_each_thing_once(page: Page, base: str, view: str) -> None:
     expect(page.get_by_text("Live", exact=True).filter(visible=True)).to_have_count(1)
     new = page.get_by_role("link", name="New issue").filter(visible=True)
     expect(new).to_have_count(0 if view.startswith("phone") else 1)
+
+
+def test_the_note_for_who_only_looks_stands_above_the_page(
+    page: Page, base: str, view: str
+) -> None:
+    become_vera(page)
+    page.goto(f"{base}/issues/")
+    page.locator("#content .row-title").first.click()
+    page.wait_for_url("**/issues/*-*")
+    settle(page)
+    width, height = page.viewport_size["width"], page.viewport_size["height"]  # type: ignore[index]
+    note, main = page.locator(".role-note").bounding_box(), page.locator("#content").bounding_box()
+    assert note
+    assert main
+    assert note["height"] <= 40
+    assert note["y"] + note["height"] <= main["y"] + 1
+    assert note["width"] == main["width"] >= width * 0.8
+    page.goto(f"{base}/issues/board")
+    assert page.evaluate("document.documentElement.scrollHeight") <= height
