@@ -101,8 +101,8 @@ class Heartbeat:
         """End the adapter's part. The first reason counts, except that a fence beats all."""
         if not self.why or why == FENCED:
             self.why = why
-        if self._work is not None:
-            self._work.cancel()
+        if self._work is not None and not self._work.cancelling():
+            self._work.cancel()  # once: again would cut short how it cleans up
 
     @property
     def acting(self) -> bool:

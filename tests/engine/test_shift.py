@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import Any
 
@@ -187,7 +188,7 @@ def test_while_its_hands_have_enough_to_do_it_claims_several_at_once(
     monkeypatch.setattr(shift, "AHEAD", 16)
     monkeypatch.setattr(runs, "claim", asking)
     during(watch)
-    assert min(asked) >= 4
+    assert min(asked) >= 8
 
 
 def test_a_place_that_becomes_free_is_filled_at_once(during, pia, monkeypatch):
@@ -279,6 +280,32 @@ def test_when_the_database_says_it_is_dead_it_stops_and_writes_nothing(
     assert (run.status, run.epoch) == ("running", 1)
     assert puppet.cleaned == [str(run.pk)]
     assert [lost.run_id for lost in recover.sweep()] == [run.pk]
+
+
+def test_an_adapter_that_cleans_up_after_a_fence_is_not_disturbed(during, puppet, pia, monkeypatch):
+    """It may have a child to wait for, who would be nobody's otherwise."""
+    short_lease(monkeypatch, 2)
+    waited: list[str] = []
+
+    async def play(brief: base.Brief) -> AsyncGenerator[base.Event, None]:
+        yield base.Text("working")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.3)
+            waited.append(brief.run_id)
+
+    puppet.play = play
+    run = queue(pia)
+
+    async def watch(one: Shift) -> None:
+        await until(is_(run, "running"))
+        await until(lambda: RunEvent.objects.filter(run_id=run.pk, kind="text").exists())
+        one.fence("for a test")
+        await until(lambda: not one.running)
+
+    assert during(watch) == "fenced"
+    assert waited == [str(run.pk)]
 
 
 def test_when_it_cannot_renew_it_stops_before_the_lease_can_run_out(
