@@ -67,5 +67,7 @@ def _of_instance(given: tuple[tuple[str, int], ...]) -> Limits:
 def of(agent: Agent) -> Limits:
     """An agent's own. What is stored but not understood (by an older version) is left out."""
     own: Mapping[str, Any] = agent.loop_limits if isinstance(agent.loop_limits, Mapping) else {}
+    if not own:
+        return of_instance()
     known = {name: value for name, value in own.items() if not problem({name: value})}
     return dataclasses.replace(of_instance(), **known)

@@ -1,5 +1,5 @@
 """How a run begins: its issue checked out, its budget looked at, its brief written, its secrets
-opened. Blocking; one transaction. Read next: `heartbeat.py`.
+opened. Blocking; about an issue it is one transaction. Read next: `heartbeat.py`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import os
 import re
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -46,7 +47,8 @@ def open_run(claimed: runs.Claimed) -> Opening:
     Refusals of a checkout. Safe to repeat.
     """
     now = clock.now()
-    with transaction.atomic():
+    # Without an issue nothing is written that a refusal would have to take back.
+    with transaction.atomic() if claimed.issue_id is not None else nullcontext():
         run, around = briefing.read(run_id=claimed.run_id, epoch=claimed.epoch)
         _meter(run)
         _note_fallback(run)

@@ -297,7 +297,7 @@ class Shift:
         and be lost in heaps with this process. None while the hands have enough before them: a
         claim of one costs the database as much as one of many."""
         ahead = AHEAD - self._waiting
-        return 0 if ahead < AHEAD // 4 else min(self.capacity - len(self.running), ahead)
+        return 0 if ahead < AHEAD // 2 else min(self.capacity - len(self.running), ahead)
 
     def _heed(self, acting: bool) -> None:
         """The adapter of a run has begun its part, or that is over."""
