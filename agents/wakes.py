@@ -172,9 +172,13 @@ def about_new(
 
 
 @meters.refusals
-def wished(*, agent: Agent, issue: Wakeable, run_id: uuid.UUID | None) -> Wake:
-    """A statement has carried `WISH` out, and wrote this run; None: it found no agent to wake."""
-    return _became(agent, issue, (run_id, True) if run_id is not None else None)
+def wished(*, agent: Agent, run_id: uuid.UUID | None) -> Wake:
+    """A statement has carried `WISH` out, and wrote this run; None: it found no agent to wake. The
+    caller tells the pages (the topic `runs` and the issue)."""
+    if run_id is None:
+        return Wake(refused=_refusal(agent))
+    live.wake()
+    return Wake(run_id=run_id, created=True)
 
 
 def _values(

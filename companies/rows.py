@@ -50,7 +50,12 @@ def insertion(model: type[Model]) -> str:
 
 def values(row: Model) -> dict[str, Any]:
     """The parameters of `insertion`. Their names begin with `new_`."""
-    return {_place(field): _value(field, row, True) for field in _written(type(row))}
+    given = row.__dict__
+    found: dict[str, Any] = {}
+    for place, attname, kind, field in _places(type(row)):
+        value = given.get(attname)
+        found[place] = value if type(value) is kind else _value(field, row, True)
+    return found
 
 
 def inserted(row: Model) -> None:
@@ -63,9 +68,17 @@ def _written(model: type[Model]) -> list[Field[Any, Any]]:
     return [field for field in model._meta.local_concrete_fields if not field.generated]
 
 
-@functools.cache
 def _place(field: Field[Any, Any]) -> str:
     return f"new_{field.column}"
+
+
+@functools.cache
+def _places(model: type[Model]) -> list[tuple[str, str, type | None, Field[Any, Any]]]:
+    """Of each field its parameter, its attribute and the values that need no preparation."""
+    return [
+        (_place(field), field.attname, _AS_IT_IS.get(type(field)), field)
+        for field in _written(model)
+    ]
 
 
 # What the driver takes as it is, and Django would only look at: most values of most rows.

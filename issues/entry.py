@@ -44,10 +44,10 @@ def write(
         cursor.execute(_statement(is_woken=agent is not None), values)
         (run_id,) = cursor.fetchone()
     rows.inserted(issue)
-    live.publish(issue.company_id, "activity")
-    consequences.announce(issue)
-    if agent is not None:
-        wakes.wished(agent=agent, issue=issue, run_id=run_id)
+    topics = [("activity", None), ("issues", None), ("issue", issue.id)]
+    if agent is not None and wakes.wished(agent=agent, run_id=run_id).created:
+        topics.append(("runs", None))
+    live.publish_all((issue.company_id, topic, entity_id) for topic, entity_id in topics)
 
 
 def _statement(*, is_woken: bool) -> str:
