@@ -119,7 +119,6 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "paperclip.middleware.Tokens",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "paperclip.middleware.ContentPolicy",
