@@ -201,12 +201,21 @@ def test_a_hold_shows_its_evidence_on_the_agents_page(client, olga, stage):
 
 
 def test_the_form_reads_and_shows_them(client, olga, ada):
+    from agents import loop_fields
     from agents.forms import AgentForm
 
-    form = AgentForm([], {**AgentForm.of(ada), "loop_limits": " same_steps = 12,idle_runs=5, "})
+    assert {name.removeprefix("limit_") for name in loop_fields.NAMES} == set(loop_limits.NAMES)
+    given = {"limit_same_steps": " 12 ", "limit_idle_runs": "5", "limit_spend_floor_micros": "0.25"}
+    form = AgentForm([], {**AgentForm.of(ada), **given})
     assert form.is_valid(), form.errors
-    assert form.cleaned_data["loop_limits"] == {"same_steps": 12, "idle_runs": 5}
-    for wrong in ("same_steps", "same_steps=x", "steps=1", "same_steps=0"):
-        assert "loop_limits" in AgentForm([], {**AgentForm.of(ada), "loop_limits": wrong}).errors
-    ada.loop_limits = {"same_steps": 12, "idle_runs": 5}
-    assert AgentForm.of(ada)["loop_limits"] == "same_steps=12, idle_runs=5"
+    limits = {"same_steps": 12, "idle_runs": 5, "spend_floor_micros": 250_000}
+    assert form.fields_of_agent(ada.company_id)["loop_limits"] == limits
+    for name in loop_fields.NAMES:
+        for wrong in ("x", "0", "-1", "1e30", "2000000000"):
+            assert name in AgentForm([], {**AgentForm.of(ada), name: wrong}).errors
+    ada.loop_limits = limits
+    shown = AgentForm.of(ada)
+    assert (shown["limit_same_steps"], shown["limit_idle_runs"]) == (12, 5)
+    again = AgentForm([], {k: str(v) for k, v in shown.items() if v is not None})
+    assert again.is_valid(), again.errors
+    assert again.fields_of_agent(ada.company_id)["loop_limits"] == limits
