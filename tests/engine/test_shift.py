@@ -282,9 +282,8 @@ def test_when_the_database_says_it_is_dead_it_stops_and_writes_nothing(
     assert [lost.run_id for lost in recover.sweep()] == [run.pk]
 
 
-def test_an_adapter_that_cleans_up_after_a_fence_is_not_disturbed(during, puppet, pia, monkeypatch):
+def test_an_adapter_that_cleans_up_after_a_fence_is_not_disturbed(during, puppet, pia):
     """It may have a child to wait for, who would be nobody's otherwise."""
-    short_lease(monkeypatch, 2)
     waited: list[str] = []
 
     async def play(brief: base.Brief) -> AsyncGenerator[base.Event, None]:
