@@ -1,13 +1,12 @@
 """Django's PostgreSQL engine, cheaper for threads that keep their connection.
 
-A request runs a handful of statements, so what happens around each of them counts. Four things
+A request runs a handful of statements, so what happens around each of them counts. Three things
 differ from Django's own engine; queries, errors and transactions are the same:
 
 - a kept connection is looked at before use, not asked: no `SELECT 1` in front of each request;
 - moments are read by psycopg's compiled loader, not in Python;
 - the settings bind parameters in the server and prepare what comes again (`server_side_binding`,
-  `prepare_threshold`), so that PostgreSQL parses and plans a hot statement once a connection;
-- statements go to the server by `cursor.py`, in one call each.
+  `prepare_threshold`), so that PostgreSQL parses and plans a hot statement once a connection.
 """
 
 import select
@@ -16,10 +15,7 @@ from typing import Any
 
 import psycopg
 from django.db.backends.postgresql import base, operations
-from django.db.backends.utils import debug_transaction
 from psycopg.pq import Format
-
-from paperclip.database.cursor import Cursor, CursorWrapper, Statements
 
 MOST_PARAMETERS = 65_535  # of one statement, in PostgreSQL's protocol
 _MOMENT = psycopg.adapters.types["timestamptz"].oid
@@ -37,38 +33,18 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     health_check_enabled: bool
     health_check_done: bool
-    _statements: Statements
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         connection = super().get_new_connection(conn_params)
         if _READ_MOMENT is not None:
             connection.adapters.register_loader("timestamptz", _READ_MOMENT)
-        self._statements = Statements(connection, connection.prepare_threshold)
         return connection
 
     def create_cursor(self, name: str | None = None) -> Any:
         """Returns a cursor without Django's look at its own loader of moments."""
         if name is None:
-            return Cursor(self.connection, self._statements)
+            return self.connection.cursor()
         return self.connection.cursor(name, scrollable=False, withhold=self.connection.autocommit)
-
-    def make_cursor(self, cursor: Any) -> Any:
-        return (
-            CursorWrapper(cursor, self)
-            if isinstance(cursor, Cursor)
-            else super().make_cursor(cursor)
-        )
-
-    def _commit(self) -> None:
-        self._end("COMMIT")
-
-    def _rollback(self) -> None:
-        self._end("ROLLBACK")
-
-    def _end(self, how: str) -> None:
-        if self.connection is not None:
-            with debug_transaction(self, how), self.wrap_database_errors:
-                self._statements.end(how.encode())
 
     def close_if_health_check_failed(self) -> None:
         """Closes a kept connection that its server has left.

@@ -109,57 +109,10 @@ def test_more_rows_than_one_statement_takes_are_written_in_several():
     assert Counter.objects.count() == count
 
 
-PREPARED = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'SELECT $1::int + 2%'"
-
-
 def ask_in_a_thread(mine, *args):
     """As a request does: not in the main thread, which waits in another way."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(ask, mine, *args).result()
-
-
-@pytest.mark.parametrize("where", [ask, ask_in_a_thread])
-def test_what_is_prepared_outlives_a_rollback(kept, where):
-    for number in range(6):
-        assert where(kept, "SELECT %s::int + 2", [number]) == number + 2
-    kept.set_autocommit(False)
-    where(kept, "SELECT %s::int + 2", [1])
-    kept.rollback()
-    kept.set_autocommit(True)
-
-    assert ask(kept, PREPARED) == 1
-    assert where(kept, "SELECT %s::int + 2", [1]) == 3
-
-
-def test_what_is_prepared_is_given_up_when_a_table_goes(kept):
-    for number in range(6):
-        ask(kept, "SELECT %s::int + 2", [number])
-    with kept.cursor() as cursor:
-        cursor.execute("DROP TABLE IF EXISTS nothing_of_the_kind")
-
-    assert ask(kept, PREPARED) == 0
-    assert ask(kept, "SELECT %s::int + 2", [1]) == 3
-
-
-def test_a_statement_that_the_server_has_lost_is_prepared_again(kept):
-    for number in range(6):
-        ask(kept, "SELECT %s::int + 2", [number])
-    kept.connection.execute("DEALLOCATE ALL")
-
-    with pytest.raises(ProgrammingError):
-        ask(kept, "SELECT %s::int + 2", [1])
-    for number in range(6):
-        assert ask(kept, "SELECT %s::int + 2", [number]) == number + 2
-    assert ask(kept, PREPARED) == 1
-
-
-def test_no_more_is_prepared_than_the_server_should_hold(kept, monkeypatch):
-    monkeypatch.setattr("paperclip.database.cursor.MOST_PREPARED", 2)
-    for added in range(5):
-        for _ in range(6):
-            ask(kept, f"SELECT %s::int + {added}", [1])
-
-    assert ask(kept, "SELECT count(*) FROM pg_prepared_statements") == 2
 
 
 @pytest.mark.parametrize("where", [ask, ask_in_a_thread])
@@ -233,8 +186,7 @@ def test_a_cursor_gives_its_rows_in_every_way(kept):
         assert [column.name for column in cursor.description] == ["n", "word"]
         assert cursor.fetchone() == (1, "x")
         assert cursor.fetchmany(2) == [(2, "x"), (3, "x")]
-        assert next(iter(cursor)) == (4, "x")
-        assert cursor.fetchall() == [(5, "x"), (6, "x")]
+        assert cursor.fetchall() == [(4, "x"), (5, "x"), (6, "x")]
         assert cursor.fetchone() is None
         cursor.execute("CREATE TEMP TABLE mine (n int)")
         assert cursor.description is None
