@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from agents import runs, workers
 from agents.models import HeartbeatRun
@@ -107,6 +108,11 @@ def _fenced(run: runs.Claimed) -> list[tuple[str, dict[str, Any]]]:
         "message": "",
         "summary": "",
         "result": "{}",
+        "model": "",
+        "session": "{}",
+        "activity": "[]",
+        "activity_id": run.run_id,
+        "now": timezone.now(),
     }
     acted = (
         "UPDATE agents_heartbeatrun SET acted_at = clock_timestamp()"
