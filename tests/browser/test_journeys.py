@@ -8,7 +8,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.windows import check, settle
+from tests.browser.windows import check, drag, settle
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -155,7 +155,7 @@ def test_a_card_is_moved_by_its_menu_and_by_hand(page: Page, base: str, view: st
     expect(moved).to_be_visible()
     if view.startswith("phone"):
         return
-    moved.drag_to(page.locator("[data-column=backlog]"))
+    drag(moved, page.locator("[data-column=backlog]"), "**/issues/move*")
     expect(card).to_be_visible()
     page.get_by_role("button", name="Undo").last.click()
     expect(moved).to_be_visible()

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests import mock_llm
 from tests.browser.conftest import PREFIXES
-from tests.browser.windows import settle, window
+from tests.browser.windows import drag, settle, window
 from tests.flows.office import Office
 from tests.house.instance import Instance
 
@@ -151,3 +151,40 @@ def test_a_link_of_a_list_keeps_the_focus(desk: Page) -> None:
         link.focus()
         anew(desk)
         expect(link).to_be_focused()
+
+
+def test_what_somebody_sends_goes_before_what_is_live(desk: Page) -> None:
+    """A board that is fetched anew would take away the element that their answer is meant for."""
+    desk.goto(f"{BASE}/issues/board")
+    settle(desk)
+    sent: list[Route] = []
+    fetched: list[str] = []
+    desk.route("**/issues/move*", lambda route: sent.append(route))
+    desk.on("request", lambda one: fetched.append(one.url) if "/board" in one.url else None)
+    card = desk.locator("[data-column=backlog] [data-card]", has_text="Sort shelf 3")
+    drag(card, desk.locator("[data-column=todo]"), "**/issues/move*")
+    desk.evaluate("document.body.dispatchEvent(new CustomEvent('live:all'))")
+    desk.wait_for_timeout(300)
+    assert fetched == []
+    with desk.expect_response("**/issues/board*"):  # told again when they were answered
+        sent[0].continue_()
+    moved = desk.locator("[data-column=todo] [data-card]", has_text="Sort shelf 3")
+    expect(moved).to_be_visible()
+    desk.unroute("**/issues/move*")
+
+
+def test_what_is_live_and_on_its_way_is_fetched_again_after_what_somebody_sent(desk: Page) -> None:
+    desk.goto(f"{BASE}/issues/board")
+    settle(desk)
+    on_its_way: list[Route] = []
+    desk.route("**/issues/board*", lambda route: on_its_way.append(route), times=1)
+    desk.evaluate("document.body.dispatchEvent(new CustomEvent('live:all'))")
+    expect(desk.locator("#issue-board.htmx-request")).to_be_visible()
+    old = on_its_way[0].fetch()
+    card = desk.locator("[data-column=backlog] [data-card]", has_text="Sort shelf 2")
+    drag(card, desk.locator("[data-column=todo]"), "**/issues/move*")
+    moved = desk.locator("[data-column=todo] [data-card]", has_text="Sort shelf 2")
+    expect(moved).to_be_visible()
+    on_its_way[0].fulfill(response=old)
+    desk.wait_for_timeout(300)
+    expect(moved).to_be_visible()

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Response, expect
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Locator,
+    Page,
+    Response,
+    TimeoutError,
+    expect,
+)
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -101,3 +109,19 @@ def check(page: Page) -> None:
     )
     assert not found, "\n".join(found)  # said in full: this module's assertions are plain
     assert wide <= 0, f"{where} scrolls sideways"
+
+
+def drag(thing: Locator, place: Locator, request: str, tries: int = 3) -> None:
+    """Drag it there by hand, until the page sends that request.
+
+    The driver asks once, in the next turn of the page, whether a drag has begun; a page that
+    begins it later hears of no drop. So it is let go and taken again.
+    """
+    for left in reversed(range(tries)):
+        try:
+            with thing.page.expect_request(request, timeout=PATIENCE_MS if not left else 2_000):
+                thing.drag_to(place)
+            return
+        except TimeoutError:
+            if not left:
+                raise

@@ -1,6 +1,7 @@
 // What every page runs. Each part works on its own and on what htmx swaps in later.
 import "./theme.js";
 import "./time.js";
+import "./turns.js";
 import "./forms.js";
 import "./keep.js";
 import "./keys.js";

@@ -1,4 +1,6 @@
 // Cards are moved by drag, by their menu and by the key m; all three send the same form.
+import { goOn, waitFor } from "./turns.js";
+
 const dialog = () => document.getElementById("move");
 
 function ask(card, to = "") {
@@ -73,7 +75,7 @@ document.addEventListener("dragend", () => {
     one.removeAttribute("data-over");
   }
   held = null;
-  catchUp();
+  goOn();
 });
 // The dialog closes when its form was answered; the focus goes back to the card, wherever it is.
 document.addEventListener("htmx:afterSwap", (event) => {
@@ -84,33 +86,16 @@ document.addEventListener("htmx:afterSwap", (event) => {
   document.getElementById(`go-${name}`)?.focus();
 });
 // What is live waits while a card is in somebody's hand, also what was on its way already.
-let missed = false;
-const isLive = (config) => (config?.triggeringEvent?.type ?? "").startsWith("live:");
 let pressed = false; // between the press and the start of the drag the card must stay, too
-const busy = () => pressed || held || dialog()?.open;
+waitFor(() => pressed || held || dialog()?.open);
 document.addEventListener("pointerdown", (event) => {
+  held = null; // the end of a drag is not told when its card is gone
   pressed = Boolean(event.target.closest?.("[data-card]"));
 });
 for (const end of ["pointerup", "pointercancel"]) {
   document.addEventListener(end, () => {
     pressed = false;
-    if (!busy()) catchUp();
+    goOn();
   });
 }
-
-document.addEventListener("htmx:beforeRequest", (event) => {
-  if (!isLive(event.detail.requestConfig) || !busy()) return;
-  missed = true;
-  event.preventDefault();
-});
-document.addEventListener("htmx:beforeSwap", (event) => {
-  if (!isLive(event.detail.requestConfig) || !busy()) return;
-  missed = true;
-  event.detail.shouldSwap = false;
-});
-function catchUp() {
-  if (!missed) return;
-  missed = false;
-  document.body.dispatchEvent(new CustomEvent("live:issues"));
-}
-document.getElementById("move")?.addEventListener("close", catchUp);
+dialog()?.addEventListener("close", goOn);

@@ -106,14 +106,6 @@ function leave(item) {
 for (const item of document.querySelectorAll(".toast")) leave(item);
 document.addEventListener("toast", (event) => toast(event.detail.text ?? event.detail.value, event.detail.tone, event.detail.undo));
 
-// Never take a field away under somebody's fingers: what is live can wait until they are done.
-document.addEventListener("htmx:beforeRequest", (event) => {
-  const cause = event.detail.requestConfig.triggeringEvent?.type ?? "";
-  const field = document.activeElement;
-  if (!cause.startsWith("live:") || !field?.matches("input, textarea")) return;
-  if (event.detail.target.contains(field) && !field.closest("[hx-preserve]")) event.preventDefault();
-});
-
 document.addEventListener("htmx:responseError", (event) => {
   const status = event.detail.xhr.status;
   if (status === 401) return location.reload();
