@@ -21,7 +21,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "paperclip.settings")
 _django = get_wsgi_application()
 
 from agents import meters  # noqa: E402
-from paperclip import streams  # noqa: E402
+from paperclip import garbage, streams  # noqa: E402
 from paperclip.bridge import Bridge, Receive, Scope, Send  # noqa: E402
 from paperclip.engine import schedule  # noqa: E402
 from paperclip.streams import hub  # noqa: E402
@@ -29,6 +29,8 @@ from paperclip.streams import hub  # noqa: E402
 # Sent to a worker of the web server before it is asked to stop: it waits for its connections, and
 # a page that is left open would never let go of its stream.
 END_STREAMS = signal.SIGUSR1
+
+LOADED_SECONDS = 20.0  # then the first requests have loaded what all others use
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +131,7 @@ async def _lifespan(receive: Receive, send: Send) -> None:
         await send({"type": "lifespan.startup.failed"})
         return
     meters.report(instance=schedule.instance(), kind="web", source=_facts)
+    asyncio.get_running_loop().call_later(LOADED_SECONDS, garbage.keep_what_is_there)
     await send({"type": "lifespan.startup.complete"})
     await receive()
     await hub.stop()

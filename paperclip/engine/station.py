@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import logging
 import signal
 import sys
@@ -25,14 +24,13 @@ from django.db import connections
 
 from agents import meters
 from companies import live
-from paperclip import tracing
+from paperclip import garbage, tracing
 from paperclip.engine import schedule
 from paperclip.engine.hands import about, traceback_of
 from paperclip.engine.shift import FENCED, SURPLUS, Shift
 
 log = logging.getLogger(__name__)
 
-GARBAGE_AFTER = 5_000  # new objects, before the youngest are looked through
 WINDOW_SECONDS = 3_600.0  # then the shift ends at the next idle moment, for a fresh process
 
 
@@ -131,10 +129,7 @@ def in_foreground(*, capacity: int | None = None) -> None:
 
 
 def _run(main: Any) -> None:
-    # What is there now stays for the process's life and need not be looked through for garbage;
-    # runs make and drop small objects by the thousand, so the rest is looked through less often.
-    gc.freeze()
-    gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
+    garbage.keep_what_is_there()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)
 
