@@ -1,12 +1,13 @@
 """`make faults`: the fault suite in its long form, and docs/faults.md from what it showed.
 
-`python -m tests.faults.run [--short] [T1 T13 ...] [-- pytest's arguments]`. Each test adds one JSON
+`python -m tests.faults.run [--short] [T1 T13 ...]`. Each test adds one JSON
 line (`record.py`); the last line of each test is kept in docs/faults.jsonl, from which the page is
 made. A test that is run alone replaces its own line only, and each line has its own date and load.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -61,13 +62,8 @@ ALWAYS_ZERO = (
 
 
 def main(arguments: list[str]) -> int:
-    own, passed_on = arguments, []
-    if "--" in arguments:
-        at = arguments.index("--")
-        own, passed_on = arguments[:at], arguments[at + 1 :]
-    short = "--short" in own
-    wanted = [one for one in own if not one.startswith("-")]
-    if "--page" in own:
+    asked = _arguments().parse_args(arguments)
+    if asked.page:
         write()
         return 0
     with tempfile.TemporaryDirectory() as folder:
@@ -76,16 +72,23 @@ def main(arguments: list[str]) -> int:
         code = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-                *("-m", "fault and not faults_long" if short else "fault or faults_long"),
-                *passed_on,
+                *("-m", "fault and not faults_long" if asked.short else "fault or faults_long"),
             ],
             cwd=ROOT,
-            env={**os.environ, FILE: str(file), "PAPERCLIP_FAULTS_ONLY": " ".join(wanted)},
+            env={**os.environ, FILE: str(file), "PAPERCLIP_FAULTS_ONLY": " ".join(asked.faults)},
             check=False,
         ).returncode
         keep([json.loads(line) for line in file.read_text("utf-8").splitlines()])
     write()
     return code
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="make faults ARGS=…")
+    parser.add_argument("faults", nargs="*", help="some of them, such as T1 T13; otherwise all")
+    parser.add_argument("--short", action="store_true", help="the short forms only")
+    parser.add_argument("--page", action="store_true", help="only write docs/faults.md anew")
+    return parser
 
 
 def machine() -> str:
