@@ -374,12 +374,13 @@ def _read(condition: str, values: Mapping[str, Any]) -> HeartbeatRun | None:
     return run
 
 
-def loss_of(run: HeartbeatRun, *, shutdown: bool = False) -> Loss:
+def loss_of(run: HeartbeatRun, *, shutdown: bool = False, begun: bool = True) -> Loss:
     """What the loss of its holder means for a run.
 
     Safe to repeat (the adapter says so, and nothing was acted): lost, and a new run follows; a
     new one, because money is booked by run and call. A shutdown is nobody's failure and counts
-    no attempt. Otherwise its effects cannot be known, and a person decides.
+    no attempt; nor does a run that was never `begun`, as only its living holder can know: its claim
+    was committed and the answer lost. Otherwise effects cannot be known, and a person decides.
     """
     if run.cancel_requested_at is not None:
         return Loss(Status.CANCELLED, Code.CANCELLED, run.cancel_reason or "Cancelled.")
@@ -387,10 +388,12 @@ def loss_of(run: HeartbeatRun, *, shutdown: bool = False) -> Loss:
         message = "The instance was shut down while the agent was at work."
     elif run.lease_expires_at is not None:
         message = "The server that took the run over has not reported in time."
+    elif not begun:
+        message = "The answer to its claim was lost, so it was never begun."
     else:
         message = "The process that carried the run is gone."
-    attempt = run.attempt if shutdown else run.attempt + 1
-    if _safe(run) and attempt <= outcomes.MAX_LOST_ATTEMPTS:
+    attempt = run.attempt if shutdown or not begun else run.attempt + 1
+    if (_safe(run) or not begun) and attempt <= outcomes.MAX_LOST_ATTEMPTS:
         return Loss(Status.LOST, Code.LOST, message, attempt)
     return Loss(Status.UNKNOWN, Code.LOST, message)
 

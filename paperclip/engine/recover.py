@@ -25,31 +25,39 @@ log = logging.getLogger(__name__)
 def sweep(*, now: datetime | None = None) -> list[runs.Lost]:
     """Take over what dead holders left. Returns what was found and what became of it."""
     now = now or clock.now()
-    lost = []
+    lost, failed = [], 0
     orphans = runs.expired()
     random.shuffle(orphans)  # several that sweep at once begin at different ends
     for run_id, epoch in orphans:
         try:
             found = give_up(run_id=run_id, epoch=epoch, now=now)
         except Exception:
-            # One run's trouble must not keep the others from being rescued.
-            log.exception("run %s: not rescued", run_id)
+            # One run's trouble must not keep the others from being rescued. When it is everybody's,
+            # one of them says it for all.
+            if not failed:
+                log.exception("run %s: not rescued", run_id)
+            failed += 1
             continue
         if found is not None:
             log.warning("run %s: its holder is gone, now %s", run_id, found.status)
             lost.append(found)
+    if failed > 1:
+        log.error("%s more runs: not rescued", failed - 1)
     return lost
 
 
 @transaction.atomic
-def give_up(*, run_id: uuid.UUID, epoch: int, now: datetime) -> runs.Lost | None:
-    """End one run whose holder is gone. None when somebody else does, or was faster."""
+def give_up(
+    *, run_id: uuid.UUID, epoch: int, now: datetime, begun: bool = True
+) -> runs.Lost | None:
+    """End one run whose holder is gone, or has not `begun` it. None when somebody else does, or
+    was faster."""
     if not _mine(run_id):
         return None
     run = runs.held_for_good(run_id=run_id, epoch=epoch)
     if run is None or run.status != HeartbeatRun.Status.RUNNING:
         return None
-    loss = runs.loss_of(run)
+    loss = runs.loss_of(run, begun=begun)
     faultpoints.reach("rescuing", run_id)
     work.report(
         run=run,

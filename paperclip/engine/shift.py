@@ -77,6 +77,7 @@ class Shift:
         self._ending = ""
         self._place = runs.START
         self._unknown: set[uuid.UUID] = set()
+        self._carried: set[uuid.UUID] = set()  # over here, and perhaps not yet in the database
         self._hands = Hands(HANDS, "hands")
         self._gate = Hands(1, "gate")  # claims wait for no running run
         self._pen = Hands(1, "pen")  # output never queues behind verbs
@@ -331,6 +332,7 @@ class Shift:
 
     def _ended(self, run_id: uuid.UUID) -> None:
         self.running.pop(run_id, None)
+        self._carried.add(run_id)
         self._waiting -= 1
         self._look_for_work()
 
@@ -395,9 +397,13 @@ class Shift:
             task = asyncio.create_task(self._give_up(one))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._unknown = strange
+        self._carried &= owned.keys()
 
     async def _give_up(self, one: workers.Owned) -> None:
-        await self._hands.call(recover.give_up, run_id=one.run_id, epoch=one.epoch, now=clock.now())
+        begun = one.run_id in self._carried
+        await self._hands.call(
+            recover.give_up, run_id=one.run_id, epoch=one.epoch, now=clock.now(), begun=begun
+        )
 
     async def _round(self) -> None:
         """Every few seconds: lost runs of others, due timers, issues left behind."""

@@ -119,6 +119,19 @@ def test_one_runs_trouble_does_not_keep_the_others(orphan, acme, pia, dead, monk
     assert str(orphan.pk) in caplog.text
 
 
+def test_the_trouble_of_all_is_said_once_and_counted(orphan, acme, pia, dead, monkeypatch, caplog):
+    for _ in range(3):
+        factories.running(pia, factories.issue(acme, assignee=pia), worker=dead)
+
+    def fails(**_):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(work, "report", fails)
+    assert recover.sweep() == []
+    assert caplog.text.count("Traceback") == 1
+    assert "3 more runs: not rescued" in caplog.text
+
+
 def test_an_issue_in_the_hands_of_an_ended_run_is_freed(pia, acme):
     issue = factories.issue(acme, assignee=pia)
     run = factories.running(pia, issue)

@@ -246,10 +246,31 @@ def test_who_has_lost_a_run_stops_it_and_writes_no_more(during, puppet, pia):
     assert set(RunEvent.objects.filter(run_id=run.pk).values_list("epoch", flat=True)) == {1}
 
 
-def test_a_claim_whose_answer_was_lost_is_given_up(during, puppet, pia, monkeypatch):
+@pytest.mark.parametrize("safe", [True, False])
+def test_a_claim_whose_answer_was_lost_is_given_up_and_counts_no_attempt(
+    during, puppet, pia, monkeypatch, safe: bool
+):
+    """Nothing was begun, so that it may also be repeated where repeating is not safe."""
     short_lease(monkeypatch, 2)
+    puppet.retry_safe = safe
     run = factories.run(pia)
     monkeypatch.setattr(Shift, "_start", lambda self, claimed: None)
+
+    async def watch(_: Shift) -> None:
+        await until(is_(run, "lost"))
+
+    during(watch)
+    assert HeartbeatRun.objects.get(retry_of=run).attempt == 1
+
+
+def test_a_run_whose_end_was_not_written_is_given_up_and_counts(during, puppet, pia, monkeypatch):
+    short_lease(monkeypatch, 2)
+    run = factories.run(pia)
+
+    async def carry(_: heartbeat.Heartbeat) -> None:
+        pass
+
+    monkeypatch.setattr(heartbeat.Heartbeat, "carry", carry)
 
     async def watch(_: Shift) -> None:
         await until(is_(run, "lost"))
