@@ -156,6 +156,13 @@ def verify(*, entry: ArchivedPartition, folder: Path) -> None:
     _verify(entry, folder / entry.file)
 
 
+def copy_lines(entry: ArchivedPartition, folder: Path, *, into: str) -> None:
+    """Copy a file's lines into a table of ours that has one column of JSON."""
+    with connection.cursor() as cursor, cursor.copy(f"COPY {into} FROM STDIN {_RAW}") as copy:
+        for block in _blocks(folder / entry.file):
+            copy.write(block)
+
+
 # --- steps -------------------------------------------------------------------------------------
 
 

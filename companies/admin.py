@@ -32,6 +32,8 @@ from companies.models import (
     Membership,
     OperatorKey,
     Project,
+    Seal,
+    Sealer,
     Secret,
     SignInLink,
     Throttle,
@@ -399,6 +401,25 @@ class Activities(Readable):
     date_hierarchy = "occurred_at"
     ordering = ("-occurred_at", "-id")
     list_select_related = ("company",)
+
+
+@admin.register(Seal)
+class Seals(Readable):
+    """The links of the chain, without the rows under them; `manage.py audit verify` reads those."""
+
+    list_display = ("sequence", "company", "count", "sealed_at", "first_row", "last_row")
+    list_select_related = ("company",)
+    search_fields = ("=company__issue_prefix", "=first_row", "=last_row")
+    date_hierarchy = "sealed_at"
+    ordering = ("-sealed_at", "-id")
+    fields = ("company", "sequence", "count", "first_row", "last_row", "sealed_at", "caught_up_at")
+
+
+@admin.register(Sealer)
+class Sealers(Readable):
+    list_display = ("at_xid", "at_row", "caught_up_at")
+    search_fields = ("=at_row",)
+    date_hierarchy = "caught_up_at"
 
 
 @admin.register(OperatorKey)

@@ -19,7 +19,7 @@ from django_q.models import Task
 from agents import meters, runs, timers
 from agents.models import Agent, AgentTally, HeartbeatRun
 from billing import audit, budgets
-from companies import activity, clock, partitions
+from companies import activity, clock, partitions, seals
 from companies.models import CliLogin, IdempotencyRecord, SignInLink, Throttle
 from issues.models import Blocker, Issue
 from paperclip.engine import recover, spool
@@ -124,6 +124,7 @@ def minute(*, now: datetime | None = None) -> None:
         lambda: recover.tidy(now=now),
         lambda: budgets.turn(now=now),
         lambda: audit.look(now=now),
+        lambda: seals.advance(now=now),
         lambda: forget(now=now),
     ]
     failures = []

@@ -38,6 +38,8 @@ from companies.models import (
     IdempotencyRecord,
     Membership,
     OperatorKey,
+    Seal,
+    Sealer,
     SignInLink,
     Throttle,
     User,
@@ -126,6 +128,9 @@ def world(acme: Company, olga: User, ada: Agent, bo: Agent, now: datetime) -> Co
     CliLogin.objects.create(
         digest=SECRET, key_lookup="lookup3", key_digest=SECRET, expires_at=now, created_at=now
     )
+    Sealer.objects.create(cluster="1", at_row=acme.id, caught_up_at=now)
+    ids = {"first_row": acme.id, "last_row": acme.id, "row_ids": [acme.id], "row_moments": [now]}
+    Seal.objects.create(company=acme, sequence=1, count=1, sealed_at=now, **ids)
     Counter.objects.create(name="runs", label="ok", value=3)
     AgentTally.objects.create(company=acme, agent=ada, day=now.date(), name="saved", reason="x")
     ProcessReport.objects.create(instance="here", kind="web", pid=1, at=now)
