@@ -18,7 +18,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from agents import adapters, connections, loop_limits, revisions, runs, timers
+from agents import adapters, connections, loop_limits, revisions, runs, sealing, timers
 from agents.models import Agent, AgentKey, HeartbeatRun, Hold
 from companies import activity, live
 from companies.activity import Actor
@@ -74,6 +74,7 @@ def hire(*, company: Company, actor: Actor, now: datetime | None = None, **field
     _set_adapter(agent, fields)
     _set_manager(agent, fields.get("reports_to"))
     _check(agent)
+    sealing.put_away(agent=agent, actor=actor, now=now)
     if agent.heartbeat_enabled:
         agent.next_beat_at = timers.next_slot(agent, now)
     _insert(agent, wanted)
@@ -119,6 +120,7 @@ def update(
     if "reports_to" in changes:
         _set_manager(agent, changes["reports_to"])
     _check(agent)
+    sealing.put_away(agent=agent, actor=actor, now=now)
     if _TIMER_FIELDS & changes.keys():
         agent.next_beat_at = timers.next_slot(agent, now) if agent.heartbeat_enabled else None
     agent.version += 1
