@@ -51,7 +51,7 @@ def listening(port: int) -> bool:
 def running(folder: Path) -> Iterator[Estate]:
     """Starts all of it in `folder`, and ends it."""
     folder.chmod(0o711)
-    with _database() as direct, _pooler(folder, direct) as pooled:
+    with database() as direct, _pooler(folder, direct) as pooled:
         port = free_port()
         instances = (
             _instance(folder / "first", port, pooled, direct),
@@ -93,7 +93,7 @@ def _end(instance: Instance) -> None:
 
 
 @contextmanager
-def _database() -> Iterator[str]:
+def database() -> Iterator[str]:
     """A database of its own on the tests' server."""
     name = f"estate_{uuid.uuid4().hex[:8]}"
     server = make_conninfo(database_address(), dbname="postgres")

@@ -166,9 +166,8 @@ def until(condition: Callable[[], Any], *, seconds: float = 30, what: str) -> An
 def instance(folder: Path, **env: str) -> Iterator[Instance]:
     """A whole instance in a folder that others may pass through."""
     os.chmod(folder, 0o711)
-    made = Instance(
-        folder / "data", PAPERCLIP_ADMIN_EMAIL=EMAIL, PAPERCLIP_ADMIN_PASSWORD=PASSWORD, **env
-    )
+    operator = {"PAPERCLIP_ADMIN_EMAIL": EMAIL, "PAPERCLIP_ADMIN_PASSWORD": PASSWORD}
+    made = Instance(folder / "data", **operator | env)
     try:
         yield made.start()
     finally:
