@@ -24,7 +24,7 @@ from agents.models import Agent
 from companies import activity, live, secrets
 from companies.activity import Actor
 from companies.errors import Conflict, Invalid
-from companies.models import Company
+from companies.models import Company, SecretRead
 
 FIELDS = (
     "name",
@@ -219,14 +219,23 @@ def _address(row: ProviderConnection) -> dict[str, Any]:
 # --- trying it -----------------------------------------------------------------------------------
 
 
-def check(*, row: ProviderConnection, model: str = "", now: datetime) -> list[Check]:
+def check(
+    *,
+    row: ProviderConnection,
+    model: str = "",
+    user_id: uuid.UUID | None = None,
+    now: datetime,
+) -> list[Check]:
     """Really ask the provider: for its list of models and, with a model, for one word. A bad
     answer is a line, too."""
     config = {**_address(row), "model": model or "-"}
     known: dict[str, str] = {}
     if row.key_secret:
         try:
-            known = secrets.reveal(company_id=row.company_id, names=[row.key_secret], now=now)
+            reader = secrets.Reader(SecretRead.Purpose.TEST, user_id=user_id)
+            known = secrets.reveal(
+                company_id=row.company_id, names=[row.key_secret], reader=reader, now=now
+            )
         except secrets.CannotOpen as error:
             return [Check("Key", False, str(error), "Store the secret again.")]
     return asyncio.run(_checks(row.kind, config, known, bool(model)))

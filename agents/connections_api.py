@@ -132,7 +132,12 @@ def delete_connection(request: HttpRequest, connection_id: uuid.UUID) -> HttpRes
 )
 def test_connection(request: HttpRequest, connection_id: uuid.UUID, body: Check) -> HttpResponse:
     row = _find(request, connection_id, "manage")
-    checks = connections.check(row=row, model=body.model.strip(), now=timezone.now())
+    checks = connections.check(
+        row=row,
+        model=body.model.strip(),
+        user_id=wire.principal(request).user_id,
+        now=timezone.now(),
+    )
     return wire.answer(
         {
             "ok": all(check.ok for check in checks),

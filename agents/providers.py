@@ -20,6 +20,7 @@ from agents.adapters.base import AdapterError, Code, Route
 from agents.connection_models import ProviderConnection
 from agents.models import Agent
 from companies import live, secrets
+from companies.models import SecretRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,7 @@ def routes(
     company_id: uuid.UUID,
     config: Mapping[str, Any],
     start: uuid.UUID | None = None,
+    run_id: uuid.UUID | None = None,
     now: datetime,
 ) -> Sequence[Route]:
     """The routes of a run with their keys, beginning with the connection that it was claimed on.
@@ -158,7 +160,8 @@ def routes(
     rows = ProviderConnection.objects.for_company(company_id).filter(disabled_at=None)
     found = rows.in_bulk({connection_id for connection_id, _ in ways})
     names = {row.key_secret for row in found.values() if row.key_secret}
-    values = secrets.reveal(company_id=company_id, names=names, now=now) if names else {}
+    reader = secrets.Reader(SecretRead.Purpose.RUN, run_id)
+    values = secrets.reveal(company_id=company_id, names=names, reader=reader, now=now)
     made: list[Route] = []
     for position, (connection_id, model) in enumerate(ways):
         row = found.get(connection_id)

@@ -13,12 +13,18 @@ from agents import adapters, connections
 from agents.adapters.base import Check
 from companies import secrets
 from companies.errors import Invalid
+from companies.models import SecretRead
 
 LIMIT_SECONDS = 45
 
 
 def run(
-    *, company_id: uuid.UUID, adapter_type: str, config: Mapping[str, Any], now: datetime
+    *,
+    company_id: uuid.UUID,
+    adapter_type: str,
+    config: Mapping[str, Any],
+    user_id: uuid.UUID | None = None,
+    now: datetime,
 ) -> list[Check]:
     """The adapter's own checks with the company's secrets. Raises Invalid for a configuration
     that cannot be used; `details["errors"]` says which fields."""
@@ -33,7 +39,8 @@ def run(
             field="adapter_config",
             details={"errors": error.errors},
         ) from error
-    known = secrets.reveal(company_id=company_id, names=names, now=now)
+    reader = secrets.Reader(SecretRead.Purpose.TEST, user_id=user_id)
+    known = secrets.reveal(company_id=company_id, names=names, reader=reader, now=now)
     named = str(stored.get("apiKeyEnv", ""))
     if named and named in os.environ:
         known[named] = os.environ[named]

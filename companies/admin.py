@@ -34,7 +34,9 @@ from companies.models import (
     Project,
     Seal,
     Sealer,
+    SealingKey,
     Secret,
+    SecretRead,
     SignInLink,
     Throttle,
     User,
@@ -420,6 +422,27 @@ class Sealers(Readable):
     list_display = ("at_xid", "at_row", "caught_up_at")
     search_fields = ("=at_row",)
     date_hierarchy = "caught_up_at"
+
+
+@admin.register(SealingKey)
+class SealingKeys(Readable):
+    """That there is a key; `manage.py rotate_keys` makes and retires them."""
+
+    list_display = ("id", "is_current", "created_at", "rotated_at")
+    search_fields = ("=id",)
+    date_hierarchy = "created_at"
+
+
+@admin.register(SecretRead)
+class SecretReads(Readable):
+    """Which secret was opened when, for which run or person."""
+
+    list_display = ("read_at", "company", "secret_id", "purpose", "run_id", "user_id")
+    list_filter = ("purpose",)
+    list_select_related = ("company",)
+    search_fields = ("=secret_id", "=run_id", "=user_id", "=company__issue_prefix")
+    date_hierarchy = "read_at"
+    ordering = ("-read_at", "-id")
 
 
 @admin.register(OperatorKey)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
 
-from companies import keys, secrets
+from companies import keyring, keys
 from companies.errors import Conflict, Invalid, Refusal
 from companies.models import IdempotencyRecord
 
@@ -87,13 +87,13 @@ def _kept(body: bytes, fingerprint: str) -> bytes:
     """The answer as it is stored: one that shows a new key is sealed."""
     if not keys.inside(body):
         return body
-    return SEALED + secrets.seal(body, fingerprint.encode())
+    return SEALED + keyring.seal(body, fingerprint.encode())
 
 
 def _opened(body: bytes, fingerprint: str) -> bytes:
     try:
-        return secrets.unseal(body.removeprefix(SEALED), fingerprint.encode())
-    except secrets.CannotOpen:
+        return keyring.unseal(body.removeprefix(SEALED), fingerprint.encode())
+    except keyring.CannotOpen:
         raise Conflict(
             "idempotency_answer_lost",
             "This was done, but its answer was sealed with a SECRET_KEY that is gone.",

@@ -348,5 +348,7 @@ class IdempotencyRecord(models.Model):
 
 # Django finds models by this module.
 from companies.cli_login_models import CliLogin as CliLogin  # noqa: E402
+from companies.key_models import SealingKey as SealingKey  # noqa: E402
+from companies.key_models import SecretRead as SecretRead  # noqa: E402
 from companies.seal_models import Seal as Seal  # noqa: E402
 from companies.seal_models import Sealer as Sealer  # noqa: E402

@@ -1,76 +1,61 @@
-"""Secrets at rest: sealed with AES-256-GCM, bound to their company, name and version.
+"""Secrets at rest: sealed by envelope (`keyring.py`), bound to their company, name and version.
 
-The key is derived from `SECRET_KEY`; older keys in `SECRET_KEY_FALLBACKS` still open what they
-sealed. Write-only: no page, answer or log ever shows a value. Only the engine opens one, at the
-moment a run needs it.
+Write-only: no page, answer or log ever shows a value. Only the engine opens one, at the moment a
+run needs it, and each opening is written down (`SecretRead`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import secrets as random
 import uuid
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.db.models import F
 
-from companies import activity
+from companies import activity, keyring
 from companies.errors import Invalid, NotFound
-from companies.models import Company, Secret
+from companies.keyring import CannotOpen as CannotOpen
+from companies.models import Company, Secret, SecretRead
 
 MAX_BYTES = 16_384
 
 
-class CannotOpen(Exception):
-    """A sealed value that no known key opens: SECRET_KEY was changed without a fallback."""
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """For what a secret is opened, and by which run or person."""
+
+    purpose: SecretRead.Purpose = SecretRead.Purpose.OTHER
+    run_id: uuid.UUID | None = None
+    user_id: uuid.UUID | None = None
 
 
-def _cipher(master: str) -> tuple[bytes, AESGCM]:
-    key = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"paperclip secrets").derive(
-        master.encode()
-    )
-    return hashlib.sha256(key).digest()[:4], AESGCM(key)
+SOMEBODY = Reader()
 
 
-def _context(company_id: uuid.UUID, name: str, version: int) -> bytes:
+def context(company_id: uuid.UUID, name: str, version: int) -> bytes:
+    """What a secret's value is bound to."""
     return f"{company_id}|{name}|{version}".encode()
 
 
-def seal(value: bytes, context: bytes) -> bytes:
-    """The value sealed for `context`, without which nothing opens it."""
-    key_id, cipher = _cipher(settings.SECRET_KEY)
-    nonce = random.token_bytes(12)
-    return key_id + nonce + cipher.encrypt(nonce, value, context)
-
-
-def unseal(sealed: bytes, context: bytes) -> bytes:
-    """What `seal` sealed. Raises CannotOpen."""
-    for master in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS):
-        key_id, cipher = _cipher(master)
-        if key_id == sealed[:4]:
-            try:
-                return cipher.decrypt(sealed[4:16], sealed[16:], context)
-            except InvalidTag:
-                break
-    raise CannotOpen("This cannot be opened with the keys of this instance.")
-
-
 def _open(secret: Secret) -> str:
-    context = _context(secret.company_id, secret.name, secret.version)
     try:
-        return unseal(bytes(secret.sealed), context).decode()
+        return _value(secret)
     except CannotOpen:
+        # Its key may have been retired since the row was read; then the row says another one now.
+        again = Secret.objects.filter(id=secret.id).first()
+        if again is not None and bytes(again.sealed) != bytes(secret.sealed):
+            return _value(again)
         raise CannotOpen(
             f"The secret {secret.name} cannot be opened with the keys of this instance."
         ) from None
+
+
+def _value(secret: Secret) -> str:
+    bound_to = context(secret.company_id, secret.name, secret.version)
+    return keyring.unseal(bytes(secret.sealed), bound_to).decode()
 
 
 @transaction.atomic
@@ -89,7 +74,7 @@ def put(*, company: Company, name: str, value: str, actor: activity.Actor, now: 
         except ValidationError as error:
             raise Invalid("secret_name", "; ".join(error.messages), field="name") from None
     secret.version += 1
-    secret.sealed = seal(value.encode(), _context(company.id, name, secret.version))
+    secret.sealed = keyring.seal(value.encode(), context(company.id, name, secret.version))
     secret.save()
     activity.record(
         company_id=company.id,
@@ -130,20 +115,25 @@ def names(company_id: uuid.UUID) -> list[str]:
 
 def unopenable() -> int:
     """How many stored secrets, of all companies, were sealed with a key that nobody knows here."""
-    known = [_cipher(master)[0] for master in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
+    known, direct = keyring.openable()
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) FROM companies_secret"
-            " WHERE substring(sealed FROM 1 FOR 4) <> ALL (%s::bytea[])",
-            [known],
+            "SELECT count(*) FROM companies_secret WHERE CASE"
+            " WHEN substring(sealed FROM 1 FOR 4) = %(magic)s"
+            " THEN substring(sealed FROM 5 FOR 16) <> ALL (%(known)s::bytea[])"
+            " ELSE substring(sealed FROM 1 FOR 4) <> ALL (%(direct)s::bytea[]) END",
+            {"magic": keyring.MAGIC, "known": known, "direct": direct},
         )
         return int(cursor.fetchone()[0])
 
 
-def reveal(*, company_id: uuid.UUID, names: Iterable[str], now: datetime) -> dict[str, str]:
+def reveal(
+    *, company_id: uuid.UUID, names: Iterable[str], reader: Reader = SOMEBODY, now: datetime
+) -> dict[str, str]:
     """The values of the secrets that exist among `names`. Raises CannotOpen.
 
-    For the engine alone, at the start of a run.
+    For the engine alone, at the start of a run, and for tests of a configuration. It is written
+    down who read which.
     """
     asked = set(names)
     if not asked:
@@ -153,5 +143,16 @@ def reveal(*, company_id: uuid.UUID, names: Iterable[str], now: datetime) -> dic
     if wanted:
         Secret.objects.filter(id__in=[s.id for s in wanted]).update(
             last_used_at=now, updated_at=F("updated_at")
+        )
+        SecretRead.objects.bulk_create(
+            SecretRead(
+                company_id=company_id,
+                secret_id=secret.id,
+                purpose=reader.purpose,
+                run_id=reader.run_id,
+                user_id=reader.user_id,
+                read_at=now,
+            )
+            for secret in wanted
         )
     return values

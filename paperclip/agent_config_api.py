@@ -340,7 +340,11 @@ def test_environment(
     if adapter not in {one.type for one in adapters.all()} | set(adapters.ALIASES):
         raise NotFound("There is no such adapter.")
     checks = trial.run(
-        company_id=found.id, adapter_type=adapter, config=body.adapter_config, now=now
+        company_id=found.id,
+        adapter_type=adapter,
+        config=body.adapter_config,
+        user_id=wire.principal(request).user_id,
+        now=now,
     )
     return wire.answer(
         {

@@ -88,7 +88,9 @@ def check(request: PageRequest, connection_id: uuid.UUID) -> HttpResponse:
     """Really ask the provider, and explain line by line."""
     row = _find(request, connection_id)
     model = request.POST.get("model", "").replace("\x00", "").strip()[:200]
-    found = connections.check(row=row, model=model, now=request.now)
+    found = connections.check(
+        row=row, model=model, user_id=request.principal.user_id, now=request.now
+    )
     if request.htmx:
         return render(request, "agents/_checks.html", {"checks": found})
     form = ConnectionForm(secrets.names(request.company.id), row=row)

@@ -112,6 +112,7 @@ def test_configuration(request: PageRequest) -> HttpResponse:
                 company_id=request.company.id,
                 adapter_type=adapter.type,
                 config=config.config(),
+                user_id=request.principal.user_id,
                 now=request.now,
             )
         except Refusal as refusal:

@@ -19,6 +19,7 @@ from agents.adapters.base import AdapterError, Code, Route
 from agents.models import HeartbeatRun
 from billing import budgets
 from companies import clock, secrets
+from companies.models import SecretRead
 from issues import briefing, work
 from issues.briefing import Briefing
 from issues.models import Issue
@@ -59,7 +60,7 @@ def open_run(claimed: runs.Claimed) -> Opening:
     return Opening(
         briefing=facts,
         token=claimed.token,
-        secrets=_secrets(facts, now),
+        secrets=_secrets(facts, SecretRead.Purpose.RUN, now),
         tool_issue=run.issue,
         routes=_routes(facts, run.connection_id, now),
         limits=loop_limits.of(run.agent),
@@ -79,14 +80,19 @@ def _note_fallback(run: HeartbeatRun) -> None:
         HeartbeatRun.objects.filter(pk=run.pk, epoch=run.epoch).update(on_fallback=True)
 
 
-def _secrets(facts: Briefing, now: datetime) -> dict[str, str]:
+def _secrets(facts: Briefing, purpose: SecretRead.Purpose, now: datetime) -> dict[str, str]:
     """The values a run asks for: stored secrets, and the one variable that `apiKeyEnv` names.
 
     Such a variable must look like a key (…API_KEY, …KEY, …TOKEN) and never is one of the
     server's own (SECRET_KEY, DATABASE_…, PAPERCLIP_…, DJANGO_…, PG…).
     """
     try:
-        values = secrets.reveal(company_id=facts.company_id, names=facts.secret_names, now=now)
+        values = secrets.reveal(
+            company_id=facts.company_id,
+            names=facts.secret_names,
+            reader=secrets.Reader(purpose, facts.run_id),
+            now=now,
+        )
     except secrets.CannotOpen as error:
         raise AdapterError(Code.CONFIG_INVALID, str(error)) from error
     name = facts.config.get("apiKeyEnv")
@@ -101,7 +107,7 @@ def known_secrets(run: HeartbeatRun) -> list[str]:
     """The values that a run was given, to keep them out of what it says later. Raises Gone."""
     facts = briefing.write(run_id=run.pk, epoch=run.epoch)
     try:
-        return list(_secrets(facts, clock.now()).values())
+        return list(_secrets(facts, SecretRead.Purpose.REDACTION, clock.now()).values())
     except AdapterError:  # not to be opened any more, so nobody can compare with them
         return []
 
@@ -110,7 +116,11 @@ def _routes(facts: Briefing, start: uuid.UUID | None, now: datetime) -> Sequence
     """The ways to a model that the agent's connections give, with their keys."""
     try:
         return providers.routes(
-            company_id=facts.company_id, config=facts.config, start=start, now=now
+            company_id=facts.company_id,
+            config=facts.config,
+            start=start,
+            run_id=facts.run_id,
+            now=now,
         )
     except secrets.CannotOpen as error:
         raise AdapterError(Code.CONFIG_INVALID, str(error)) from error

@@ -20,7 +20,7 @@ from agents import meters, runs, timers
 from agents.models import Agent, AgentTally, HeartbeatRun
 from billing import audit, budgets
 from companies import activity, clock, partitions, seals
-from companies.models import CliLogin, IdempotencyRecord, SignInLink, Throttle
+from companies.models import CliLogin, IdempotencyRecord, SecretRead, SignInLink, Throttle
 from issues.models import Blocker, Issue
 from paperclip.engine import recover, spool
 
@@ -30,6 +30,7 @@ BATCH = 200
 KEEP_ANSWERS = timedelta(days=1)
 KEEP_LINKS = timedelta(days=7)
 KEEP_THROTTLES = timedelta(days=1)
+KEEP_READS = timedelta(days=90)  # of secrets
 KEEP_TALLIES = timedelta(days=90)
 KEEP_FAILED_TASKS = timedelta(days=14)  # django-q2 prunes successes only
 SWEEP_ROWS = 5_000
@@ -145,8 +146,9 @@ def forget(*, now: datetime) -> None:
     logins = CliLogin.objects.filter(expires_at__lt=now - KEEP_LINKS)
     throttles = Throttle.objects.filter(window_start__lt=now - KEEP_THROTTLES)
     tallies = AgentTally.objects.filter(day__lt=(now - KEEP_TALLIES).date())
+    reads = SecretRead.objects.filter(read_at__lt=now - KEEP_READS)
     tasks = Task.objects.filter(success=False, stopped__lt=now - KEEP_FAILED_TASKS)
-    for old in (answers, links, logins, throttles, tallies, tasks):
+    for old in (answers, links, logins, throttles, tallies, reads, tasks):
         old.filter(pk__in=list(old.values_list("pk", flat=True)[:SWEEP_ROWS])).delete()
 
 

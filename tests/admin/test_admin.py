@@ -131,6 +131,8 @@ def world(acme: Company, olga: User, ada: Agent, bo: Agent, now: datetime) -> Co
     Sealer.objects.create(cluster="1", at_row=acme.id, caught_up_at=now)
     ids = {"first_row": acme.id, "last_row": acme.id, "row_ids": [acme.id], "row_moments": [now]}
     Seal.objects.create(company=acme, sequence=1, count=1, sealed_at=now, **ids)
+    reader = secrets.Reader(run_id=run.id)
+    secrets.reveal(company_id=acme.id, names=["API_KEY"], reader=reader, now=now)
     Counter.objects.create(name="runs", label="ok", value=3)
     AgentTally.objects.create(company=acme, agent=ada, day=now.date(), name="saved", reason="x")
     ProcessReport.objects.create(instance="here", kind="web", pid=1, at=now)
