@@ -99,6 +99,8 @@ def month(company: Company, now: Any) -> dict[str, Any]:
         "unusual": forecast.unusual_days_of(series),
         "burn_up": charts.burn_up(so_far, days=days, limit=limit, forecast=expected),
         "days_left": days - today.day,
+        "first_day": today.date().replace(day=1),
+        "last_day": today.date().replace(day=days),
     }
 
 
