@@ -208,6 +208,30 @@ TABLE: dict[str, Outcome] = {
             "Nothing is wrong. Run the agent again, or set its share of failures (failRate) to 0.",
         ),
         _row(
+            Code.WORKSPACE_FAILED,
+            "No work tree",
+            "The issue's own work tree could not be made from the project's repository, so nothing"
+            " was begun.",
+            "Read Git's words; correct the project's workspace (Goals and projects, Workspace), or"
+            " the repository itself; then run the agent again.",
+        ),
+        _row(
+            Code.WORKSPACE_BUSY,
+            "Work tree in use",
+            "Another run, or a removal, is still at work in the issue's work tree.",
+            "Wait until it is over, then run the agent again.",
+            meanwhile=AGAIN,
+            transient=True,
+        ),
+        _row(
+            Code.SETUP_FAILED,
+            "Set-up failed",
+            "The project's set-up command did not end well in the new work tree, so the agent was"
+            " not started.",
+            "Read its output in the run's log; correct the command in the project's workspace. It"
+            " is run again with the next run.",
+        ),
+        _row(
             Code.CANCELLED,
             "Cancelled",
             "Somebody stopped the run.",
@@ -294,6 +318,9 @@ PLACES: dict[str, tuple[str, ...]] = {
     Code.TURN_LIMIT: ("configuration", "log"),
     Code.LOOP: ("agent", "log"),
     Code.SIMULATED: ("configuration",),
+    Code.WORKSPACE_FAILED: ("log",),
+    Code.WORKSPACE_BUSY: ("log",),
+    Code.SETUP_FAILED: ("log",),
     Code.BUDGET: ("budgets", "prices"),
 }
 

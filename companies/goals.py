@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from typing import Any, TypeVar
 
+from django.conf import settings
 from django.db import connection, models, transaction
 from django.utils import timezone
 
@@ -142,7 +144,15 @@ def _folder(value: Any, field: str) -> str:
     path: str = _text(PATH_CHARS)(value, field)
     if path and (not path.startswith("/") or ".." in path.split("/")):
         raise Invalid("invalid_path", "An absolute folder without “..”.", field=field)
+    if path and _is_ours(path):
+        raise Invalid("invalid_path", "Not Paperclip's own data folder.", field=field)
     return path
+
+
+def _is_ours(path: str) -> bool:
+    """Does it lie in the folder with our own data, or hold it? Links are followed."""
+    real, ours = os.path.realpath(path), os.path.realpath(settings.DATA_DIR)
+    return os.path.commonpath([real, ours]) in (real, ours)
 
 
 def _day(value: Any, field: str) -> date | None:

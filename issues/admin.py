@@ -13,6 +13,7 @@ from companies.activity import Actor
 from companies.admin import Editable, Readable, actor, confirmed, each
 from issues import board, work
 from issues import document_admin as document_admin  # registers itself
+from issues import workspace_admin as workspace_admin  # so does this
 from issues.models import (
     Blocker,
     Checkout,

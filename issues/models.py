@@ -308,9 +308,11 @@ from issues.document_models import (  # noqa: E402
 )
 from issues.inbox_models import InboxMark  # noqa: E402
 from issues.view_models import SavedView  # noqa: E402
+from issues.workspace_models import Workspace, Worktree  # noqa: E402
 
 __all__ = [
     "Approval", "ApprovalComment", "ApprovalIssue", "Blocker", "Checkout", "Comment", "Document",
     "DocumentRevision", "InboxMark", "Interaction", "Issue", "IssueCounter", "IssueLabel",
     "IssueMark", "IssueQuerySet", "Label", "Priority", "SavedView", "WorkProduct",
+    "Workspace", "Worktree",
 ]  # fmt: skip

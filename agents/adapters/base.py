@@ -42,6 +42,9 @@ class Code(StrEnum):
     REPORTED = "reported_failure"  # the agent itself says that it could not do it
     BAD_RESULT = "bad_result"  # the result does not follow the result protocol
     SIMULATED = "simulated_failure"  # the demo agent, failing on purpose
+    WORKSPACE_FAILED = "workspace_failed"  # the work tree could not be made
+    WORKSPACE_BUSY = "workspace_busy"  # another run is still in it
+    SETUP_FAILED = "setup_failed"  # the command that sets a new work tree up
     CANCELLED = "cancelled"
     LOST = "lost"  # the worker that carried the run is gone
     BUDGET = "budget_exhausted"

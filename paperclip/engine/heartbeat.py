@@ -48,6 +48,7 @@ from paperclip.engine.journal import Journal
 from paperclip.engine.notes import FENCED, Notes
 from paperclip.engine.opening import Opening, open_run
 from paperclip.engine.turnstile import Turnstile
+from paperclip.engine.workplace import Workplace
 
 T = TypeVar("T")
 
@@ -88,6 +89,7 @@ class Heartbeat:
         self._steps = loops.Steps()
         self._trace = tracing.NONE
         self._notes = Notes(claimed, insist=self._insist, track=self._track, stop=self.stop)
+        self._workplace = Workplace(claimed, insist=self._insist, track=self._track)
         self._turnstile = Turnstile(
             claimed,
             journal=journal,
@@ -121,6 +123,7 @@ class Heartbeat:
             ending = await self._open_and_run()
             self._notes.close()
             await self._settle_loose()
+            await self._workplace.leave()
             if ending is not None and self.why != FENCED:
                 self._trace.end(status=ending.status, code=ending.code)
                 await self.journal.settle()
@@ -174,6 +177,8 @@ class Heartbeat:
         try:
             adapter = adapters.get(opening.briefing.adapter_type)
             brief = self._brief(opening, adapter)
+            if adapter.needs_folder:
+                brief = await self._in_workplace(brief, opening)
             self._notes.limit(adapters.deadline(adapter.type, brief.config))
             done = await self._listen(adapter, brief)
         except Throttled as held:
@@ -203,6 +208,17 @@ class Heartbeat:
                 **({"sessionId": done.session_id} if done.session_id else {}),
             },
         )
+
+    async def _in_workplace(self, brief: Brief, opening: Opening) -> Brief:
+        """The brief of an agent that works in its issue's own work tree, if there is one."""
+        told = await self._workplace.enter(opening.briefing)
+        if not told:
+            return brief
+        placed = dataclasses.replace(
+            brief, workspace=self._workplace.path, env={**brief.env, **told}
+        )
+        await self._workplace.set_up(placed, self.journal.say)
+        return placed
 
     async def _listen(self, adapter: Adapter, brief: Brief) -> Done:
         async with aclosing(adapter.run(brief)) as events:

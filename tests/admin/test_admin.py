@@ -53,7 +53,7 @@ from issues.document_models import (
     Label,
     WorkProduct,
 )
-from issues.models import Checkout, InboxMark, Issue, SavedView
+from issues.models import Checkout, InboxMark, Issue, SavedView, Workspace, Worktree
 from paperclip.data_site import FLOORS
 from tests import factories
 
@@ -148,6 +148,12 @@ def _papers(acme: Company, issue: Issue, olga: User, now: datetime) -> None:
     document = Document.objects.create(company=acme, issue=issue, key="plan", **both)
     DocumentRevision.objects.create(company=acme, document=document, number=1, created_at=now)
     WorkProduct.objects.create(company=acme, issue=issue, type="pr", title="A change", **both)
+    project = acme.projects.create(name="Barn")
+    Workspace.objects.create(company=acme, project=project, **both)
+    Worktree.objects.create(
+        company=acme, project=project, issue=issue, repository="/srv/barn", path="/srv/tree",
+        branch="ACM-1", created_at=now, last_used_at=now, looked_at=now,
+    )  # fmt: skip
     label = Label.objects.create(company=acme, name="bug", **both)
     IssueLabel.objects.create(company=acme, issue=issue, label=label)
     IssueMark.objects.create(company=acme, issue=issue, user=olga, read_at=now)
