@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db import transaction
 
 from agents.models import Agent, AgentKey
-from companies import activity, keys
+from companies import activity, keys, moments
 from companies.activity import Actor
 from companies.errors import Conflict, Invalid, NotFound
 
@@ -36,7 +36,7 @@ def create(
         raise Invalid("key_name", "A key needs a name of 1 to 120 characters.", field="name")
     if set(scopes) - set(SCOPES):
         raise Invalid("key_scope", f"Scopes are {', '.join(SCOPES)}.", field="scopes")
-    if expires_at is not None and expires_at <= now:
+    if expires_at is not None and moments.sound(expires_at, "expiresAt") <= now:
         raise Invalid("key_expiry", "The expiry lies in the past.", field="expiresAt")
     locked = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
     if locked.status == Agent.Status.TERMINATED:

@@ -9,7 +9,7 @@ from typing import Annotated
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from agents import agent_keys, answers, shapes
 from agents.models import Agent, AgentKey
@@ -23,7 +23,7 @@ router = Router(by_alias=True)
 class NewAgentKey(wire.Body):
     name: Annotated[wire.Text, Field(min_length=1, max_length=120)]
     scopes: Annotated[list[Annotated[wire.Text, Field(max_length=40)]], Field(max_length=10)] = []
-    expires_at: AwareDatetime | None = None
+    expires_at: wire.Moment | None = None
 
 
 def find(request: HttpRequest, ref: str, action: access.Action | None = "view") -> Agent:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from agents.adapters import base
 from agents.models import Agent, HeartbeatRun
@@ -47,7 +47,7 @@ class NewCost(wire.Body):
     reasoning_tokens: wire.Count = 0
     cost_cents: Annotated[Decimal, Field(ge=0, le=10**11)] | None = None
     cost_micros: wire.Count | None = None
-    occurred_at: AwareDatetime | None = None
+    occurred_at: wire.Moment | None = None
 
 
 # --- reporting -------------------------------------------------------------------------------

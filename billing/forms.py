@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 from django import forms
 
 from billing.models import Scope, Window
+from companies import moments
 
 MICROS = 1_000_000
 
@@ -104,6 +105,12 @@ class PriceForm(forms.Form):
         widget=forms.DateInput(attrs={"type": "date"}),
         help_text="Empty: now. Booked calls stay as they are.",
     )
+
+    def clean_effective_on(self) -> date | None:
+        day: date | None = self.cleaned_data["effective_on"]
+        if day is not None and day.year < moments.FIRST_YEAR:
+            raise forms.ValidationError(f"The day {moments.BOUNDS}.")
+        return day
 
     def pico(self, name: str) -> int | None:
         """The price of a token in pico-dollars: a million for each dollar a million tokens."""

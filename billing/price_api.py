@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from billing import answers, prices
 from companies import wire
@@ -26,7 +26,7 @@ class NewPrice(wire.Body):
     output_usd_per_million: PerMillion
     cache_read_usd_per_million: PerMillion | None = None
     cache_write_usd_per_million: PerMillion | None = None
-    effective_at: AwareDatetime | None = None
+    effective_at: wire.Moment | None = None
 
 
 @router.get(

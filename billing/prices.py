@@ -22,7 +22,7 @@ from django.db import IntegrityError, connection, transaction
 
 from agents.adapters import base
 from billing.models import CostEvent, ModelPrice
-from companies import activity
+from companies import activity, moments
 from companies.errors import Conflict, Invalid
 from companies.models import Company
 
@@ -204,13 +204,14 @@ def set_price(
         optional = pico is None and field.startswith("cache")
         if not optional and (type(pico) is not int or not 0 <= pico <= MAX_PICO):
             raise Invalid("price_invalid", "A price lies between 0 and 1 USD a token.", field=field)
+    since = now if effective_at is None else moments.sound(effective_at, "effectiveAt")
     try:
         with transaction.atomic():
             row = ModelPrice.objects.create(
                 company=company,
                 provider=provider,
                 model=model,
-                effective_at=effective_at or now,
+                effective_at=since,
                 **given,
             )
             activity.record(

@@ -11,7 +11,7 @@ from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from companies import access, answers, goals, operator_keys, shapes, tenancy, wire
 from companies.errors import Invalid, NotFound
@@ -69,7 +69,7 @@ class ProjectChange(NewProject):
 
 class NewOperatorKey(wire.Body):
     name: Name
-    expires_at: AwareDatetime | None = None
+    expires_at: wire.Moment | None = None
 
 
 class Nothing(wire.Body):

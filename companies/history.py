@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime, timedelta
 
 from django.db.models import Q, QuerySet
 
+from companies import moments
 from companies.models import Activity
 
 PAGE = 60
@@ -33,9 +34,9 @@ def matching(
     """Rows in no order. `actor` is user, agent or system; `noun` the first part of the action;
     `who` part of a name, of whoever acted or of what it was about; `day` an ISO date (UTC)."""
     found = Activity.objects.for_company(company_id)
-    on = _day(day)
+    on = moments.day(day)
     if on:
-        found = found.filter(occurred_at__gte=on, occurred_at__lt=on + timedelta(days=1))
+        found = found.filter(occurred_at__gte=on[0], occurred_at__lt=on[1])
     else:
         found = found.filter(occurred_at__gte=now - timedelta(days=DAYS))
     if actor in Activity.ActorType.values:
@@ -61,17 +62,10 @@ def page(*, company_id: uuid.UUID, now: datetime, after: str = "", **wish: str) 
     return Page(shown, f"{last.occurred_at.isoformat()}_{last.id}" if last else "")
 
 
-def _day(text: str) -> datetime | None:
-    try:
-        return datetime.combine(date.fromisoformat(text), time.min, UTC)
-    except (ValueError, OverflowError):
-        return None
-
-
 def _cursor(text: str) -> tuple[datetime, uuid.UUID] | None:
-    at, _, key = text.replace(" ", "+").partition("_")
+    at, _, key = text.partition("_")
+    moment = moments.parse(at)
     try:
-        moment = datetime.fromisoformat(at)
-        return (moment, uuid.UUID(key)) if moment.tzinfo else None
+        return (moment, uuid.UUID(key)) if moment else None
     except ValueError:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import datetime
 
-from companies import keys
+from companies import keys, moments
 from companies.errors import Invalid, NotFound
 from companies.models import OperatorKey, User
 
@@ -17,7 +17,7 @@ def create(
     name = name.strip()
     if not name or len(name) > 120:
         raise Invalid("key_name", "A key needs a name of 1 to 120 characters.", field="name")
-    if expires_at is not None and expires_at <= now:
+    if expires_at is not None and moments.sound(expires_at, "expiresAt") <= now:
         raise Invalid("key_expiry", "The expiry lies in the past.", field="expiresAt")
     minted = keys.mint(keys.OPERATOR)
     key = OperatorKey.objects.create(

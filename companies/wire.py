@@ -21,6 +21,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.encoding import escape_uri_path
 from pydantic import (
     AfterValidator,
+    AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
@@ -29,7 +30,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from companies import access, rows
+from companies import access, moments, rows
 from companies.errors import Forbidden, Invalid, NotFound
 from companies.models import Company
 
@@ -67,6 +68,7 @@ Prose = Annotated[str, Field(max_length=100_000), AfterValidator(_no_nul)]
 Limit = Annotated[int, Field(ge=1, le=MAX_PAGE)]
 Count = Annotated[int, Field(ge=0, le=INT8, strict=True)]
 Cursor = Annotated[str, Field(max_length=400), AfterValidator(_no_nul)]
+Moment = Annotated[AwareDatetime, AfterValidator(moments.in_utc)]
 
 
 class Body(BaseModel):
@@ -368,7 +370,10 @@ def cursor_values(model: type[Model], keys: Sequence[str], cursor: str) -> list[
         raise bad from None
     if any(value is None for value in values):
         raise bad
-    return values
+    try:
+        return [moments.in_utc(each) if isinstance(each, datetime) else each for each in values]
+    except ValueError:
+        raise bad from None
 
 
 def _after(model: type[Model], keys: Sequence[str], cursor: str) -> Q:

@@ -19,6 +19,7 @@ from django.core.exceptions import EmptyResultSet
 from django.db.models import Case, CharField, Count, F, IntegerField, Q, Value, When
 from django.db.models.functions import Coalesce
 
+from companies import moments
 from companies.models import Company
 from issues import lines
 from issues.lines import Record, Row
@@ -292,13 +293,11 @@ def _decode(query: Query) -> tuple[Any, Any, uuid.UUID] | None:
         g, s, key = orjson.loads(base64.urlsafe_b64decode(padded))
         last = uuid.UUID(key)
         if query.sort != "priority":
-            s = datetime.fromisoformat(s)
+            s = moments.in_utc(datetime.fromisoformat(s))
     except (ValueError, TypeError, AttributeError):
         return None
     group_type = str if query.group == "assignee" else int
     if type(g) is not group_type or type(s) not in (int, datetime):
-        return None
-    if isinstance(s, datetime) and s.tzinfo is None:
         return None
     return g, s, last
 

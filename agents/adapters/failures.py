@@ -115,19 +115,24 @@ def retry_after(headers: httpx.Headers, *, now: float | None = None) -> float | 
     millis = headers.get("retry-after-ms")
     if millis is not None:
         try:
-            return max(0.0, float(millis) / 1000)
+            return _bounded(float(millis) / 1000)
         except ValueError:
             pass
     text = headers.get("retry-after")
     if text is None:
         return None
     if re.fullmatch(r"\s*\d+(?:\.\d+)?\s*", text):
-        return float(text)
+        return _bounded(float(text))
     try:
         moment = email.utils.parsedate_to_datetime(text).timestamp()
     except (TypeError, ValueError, OverflowError):
         return None
-    return max(0.0, moment - (time.time() if now is None else now))
+    return _bounded(moment - (time.time() if now is None else now))
+
+
+def _bounded(seconds: float) -> float:
+    """Between at once and a week, whatever a header says; what is no number is at once."""
+    return min(max(0.0, seconds), resets.WEEK_SECONDS)
 
 
 def until_reset(

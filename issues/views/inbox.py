@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST
 
 from agents import outcomes
 from agents.models import Agent
-from companies import undo
+from companies import moments, undo
 from companies.errors import NotFound
 from companies.views.door import PageRequest, back, page
 from issues import approvals, board, desk, questions, retrace
@@ -37,7 +37,7 @@ def inbox(request: PageRequest) -> HttpResponse:
     show = show if show in SHOWS else "waiting"
     context: dict[str, Any] = {"section": "inbox", "show": show}
     if show == "decided":
-        before = _moment(request.GET.get("before", ""))
+        before = moments.parse(request.GET.get("before", ""))
         context["decided"], context["next"] = desk.decided(
             company_id=request.company.id, before=before
         )
@@ -191,11 +191,3 @@ def _uuid(text: str) -> uuid.UUID | None:
         return uuid.UUID(text)
     except ValueError:
         return None
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        at = datetime.fromisoformat(text.replace(" ", "+"))
-    except ValueError:
-        return None
-    return at if at.tzinfo else None

@@ -19,6 +19,11 @@ from agents.adapters.openai import read_usage
         ({"retry-after": "soon"}, None),
         ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
         ({"retry-after-ms": "x", "retry-after": "9"}, 9.0),
+        ({"retry-after": "9" * 400}, 604_800.0),
+        ({"retry-after-ms": "inf"}, 604_800.0),
+        ({"retry-after-ms": "nan"}, 0.0),
+        ({"retry-after-ms": "-inf"}, 0.0),
+        ({"retry-after": "Fri, 31 Dec 9999 23:59:59 -1200"}, 604_800.0),
     ],
 )
 def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:

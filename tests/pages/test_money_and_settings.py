@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
 from django.conf import settings
 from django.test import Client
 
@@ -280,6 +281,29 @@ def test_a_price_that_cannot_be_is_refused_at_its_field(olgas: Client, acme: Com
     assert answer.status_code == 422
     assert 'id="id_per_input_error"' in text(answer)
     assert 'id="id_per_output_error"' in text(answer)
+
+
+def test_a_price_since_a_day_that_nobody_can_show_is_refused(olgas: Client, acme: Company) -> None:
+    form = {"model": "zz", "per_input": "1", "per_output": "1", "effective_on": "0001-01-01"}
+    answer = olgas.post("/c/ACM/costs/prices/set", form)
+    assert answer.status_code == 422
+    assert 'id="id_effective_on_error"' in text(answer)
+    assert olgas.get("/c/ACM/costs/prices").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "activity/?day=9999-12-31",
+        "activity/?day=0001-01-01",
+        "activity/?after=9999-12-31T23:59:59-12:00_6f7b6c4e-2f4f-4d3a-9a4c-111111111111",
+        "inbox/?show=decided&before=0001-01-01T00:00:00%2B14:00",
+    ],
+)
+def test_pages_stand_whatever_moment_their_address_tells(
+    olgas: Client, acme: Company, address: str
+) -> None:
+    assert olgas.get(f"/c/ACM/{address}").status_code == 200
 
 
 def test_a_budget_can_let_calls_without_a_price_pass(olgas: Client, acme: Company) -> None:
