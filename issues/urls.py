@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from issues.views import bulk, inbox, issue, lists, new, of_agent, undoing, views
+from issues.views import bulk, inbox, issue, lists, new, of_agent, undoing, views, work, workspace
 
 urlpatterns = [
     path("issues/", lists.issues),
@@ -28,4 +28,8 @@ urlpatterns = [
     path("issues/<str:identifier>/wake", issue.wake),
     path("issues/<str:identifier>/review", inbox.review),
     path("issues/<str:identifier>/archive", issue.archive),
+    path("issues/<str:identifier>/work", work.work),
+    path("issues/<str:identifier>/work/files", work.files),
+    path("issues/<str:identifier>/work/remove", work.remove),
+    path("projects/<uuid:project_id>/workspace", workspace.workspace),
 ]
