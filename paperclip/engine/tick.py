@@ -21,6 +21,7 @@ from agents.models import Agent, AgentTally, HeartbeatRun
 from billing import audit, budgets
 from companies import activity, clock, partitions, seals
 from companies.models import CliLogin, IdempotencyRecord, SecretRead, SignInLink, Throttle
+from issues import worktrees
 from issues.models import Blocker, Issue
 from paperclip.engine import recover, spool
 
@@ -127,6 +128,7 @@ def minute(*, now: datetime | None = None) -> None:
         lambda: audit.look(now=now),
         lambda: seals.advance(now=now),
         lambda: forget(now=now),
+        lambda: worktrees.tidy(now=now),
     ]
     failures = []
     for part in parts:
