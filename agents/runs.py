@@ -137,15 +137,21 @@ def mark_acted(*, run_id: uuid.UUID, epoch: int) -> None:
     _fenced("acted_at = coalesce(acted_at, clock_timestamp())", [], run_id, epoch)
 
 
+# Whose service may answer 202 and go on: its call back can be here before that answer has been
+# seen, so a running run of it is heard whoever still holds it. The epoch lets one end win.
+CALLED_BACK = ("http",)
+
+
 def go_external(
     *, run_id: uuid.UUID, epoch: int, lease: timedelta = EXTERNAL_LEASE, session: Mapping[str, Any]
 ) -> None:
     """The run goes on elsewhere (a 202): no worker holds it any more, it lives by its own lease.
 
-    Its token and epoch stay valid for the call back. Raises Stale.
+    Its token and epoch stay valid for the call back. A longer lease that it has asked for meanwhile
+    stays. Raises Stale.
     """
     _fenced(
-        "lease_expires_at = clock_timestamp() + %s, worker_id = NULL,"
+        "lease_expires_at = greatest(lease_expires_at, clock_timestamp() + %s), worker_id = NULL,"
         " session = session || %s::jsonb,"
         " acted_at = coalesce(acted_at, clock_timestamp())",
         [lease, output.to_json(session)],
@@ -157,17 +163,19 @@ def go_external(
 def extend_lease(*, run_id: uuid.UUID, lease: timedelta = EXTERNAL_LEASE) -> datetime:
     """A sign of life of a run that goes on elsewhere; returns the new end of its lease.
 
-    Raises Conflict when it does not run elsewhere (any more).
+    One whose 202 is still on its way lives by this lease from now on, also if the process that
+    waits for the answer dies. Raises Conflict when it does not run elsewhere (any more).
     """
     seconds = min(max(lease.total_seconds(), 10.0), 86_400.0)
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE agents_heartbeatrun SET"
             " lease_expires_at = clock_timestamp() + make_interval(secs => %s),"
-            " output_at = clock_timestamp()"
-            " WHERE id = %s AND status = 'running' AND lease_expires_at > clock_timestamp()"
+            " output_at = clock_timestamp(), acted_at = coalesce(acted_at, clock_timestamp())"
+            " WHERE id = %s AND status = 'running' AND (lease_expires_at > clock_timestamp()"
+            "     OR lease_expires_at IS NULL AND adapter_type = ANY(%s))"
             " RETURNING lease_expires_at",
-            [seconds, run_id],
+            [seconds, run_id, list(CALLED_BACK)],
         )
         row = cursor.fetchone()
     if row is None:

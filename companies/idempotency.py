@@ -37,23 +37,39 @@ def carry_out(
     if not key or len(key) > MAX_KEY or not key.isprintable():
         raise Invalid("invalid_idempotency_key", f"An Idempotency-Key has 1 to {MAX_KEY} letters.")
     route = request.path[:300]
-    fingerprint = hashlib.sha256(request.get_full_path().encode() + b"\0" + request.body)
+    fingerprint = _fingerprint(request)
     with transaction.atomic():
         _lock(f"{principal}\0{route}\0{key}")
         known = IdempotencyRecord.objects.filter(principal=principal, route=route, key=key).first()
         if known is not None:
-            return _replay(known, fingerprint.hexdigest())
+            return _replay(known, fingerprint)
         response = operation()
         if response.status_code < 300:
             IdempotencyRecord.objects.create(
                 principal=principal,
                 route=route,
                 key=key,
-                fingerprint=fingerprint.hexdigest(),
+                fingerprint=fingerprint,
                 status_code=response.status_code,
-                body=_kept(response.content, fingerprint.hexdigest()),
+                body=_kept(response.content, fingerprint),
             )
         return response
+
+
+def stored(request: HttpRequest, *, principal: str) -> HttpResponse | None:
+    """The answer that this POST got before, for who cannot get a new one any more. Raises Refusal
+    422 for another body."""
+    key = request.headers.get("Idempotency-Key", "").strip()
+    if request.method != "POST" or not key or "\0" in key:
+        return None
+    route = request.path[:300]
+    known = IdempotencyRecord.objects.filter(principal=principal, route=route, key=key).first()
+    return None if known is None else _replay(known, _fingerprint(request))
+
+
+def _fingerprint(request: HttpRequest) -> str:
+    said = request.get_full_path().encode() + b"\0" + request.body
+    return hashlib.sha256(said).hexdigest()
 
 
 def _lock(name: str) -> None:

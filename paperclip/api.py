@@ -71,7 +71,7 @@ def once(operation: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
             return operation(request, *args, **kwargs)
         return idempotency.carry_out(
             request,
-            principal=wire.principal(request).key,
+            principal=callers.repeats_as(request),
             operation=lambda: operation(request, *args, **kwargs),
         )
 
@@ -135,6 +135,10 @@ def on_refusal(request: HttpRequest, error: Refusal) -> HttpResponse:
     return response
 
 
+def on_heard_again(request: HttpRequest, again: callers.HeardAgain) -> HttpResponse:
+    return again.response
+
+
 def on_bad_credential(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
     response = wire.refusal(401, "unauthenticated", "A valid credential is needed.")
     response["WWW-Authenticate"] = "Bearer"
@@ -196,6 +200,7 @@ def on_fault(request: HttpRequest, error: Exception) -> HttpResponse:
 
 for kind, handler in (
     (Refusal, on_refusal),
+    (callers.HeardAgain, on_heard_again),
     (AuthenticationError, on_bad_credential),
     (ValidationError, on_invalid),
     (HttpError, on_http_error),

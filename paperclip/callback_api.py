@@ -57,9 +57,10 @@ def report_result(
     request: HttpRequest, run_id: uuid.UUID, body: Body[dict[str, Any]]
 ) -> HttpResponse:
     """Takes the result object of the adapters: summary, status, usage, cost, session, result; with
-    `error` the run has failed. The run's token is worthless afterwards."""
+    `error` the run has failed. The run's token is worthless afterwards, except to hear this answer
+    again by its Idempotency-Key. May come before the 202 has been read."""
     run = _own(request, run_id)
-    if run.lease_expires_at is None:
+    if run.lease_expires_at is None and run.adapter_type not in runs.CALLED_BACK:
         raise Conflict("run_not_external", "This run does not wait for a call back.")
     if len(request.body) > results.MAX_RESULT_BYTES:
         raise Refusal("body_too_large", "A result is not larger than 1 MB.", status=413)

@@ -11,14 +11,14 @@ import dataclasses
 import uuid
 
 from django.conf import settings
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja.security import APIKeyCookie, HttpBearer
 from ninja.utils import check_csrf
 
 from agents import auth
 from agents.models import HeartbeatRun
-from companies import access, keys, quota, throttle
+from companies import access, idempotency, keys, quota, throttle, wire
 from companies.errors import Forbidden, Invalid, RateLimited, Refusal
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -30,6 +30,14 @@ WHY_NOT = {
     "token_expired": "This key has expired; ask for a new one.",
     "run_ended": "The run of this token is not running, so the token is worthless.",
 }
+
+
+class HeardAgain(Exception):
+    """A POST of a run that has ended, which was answered before and gets that answer."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        super().__init__()
+        self.response = response
 
 
 class Token(HttpBearer):
@@ -46,6 +54,8 @@ class Token(HttpBearer):
     def authenticate(self, request: HttpRequest, token: str) -> access.Principal | None:
         principal = auth.principal_for_token(token)
         if principal is None:
+            if self.prefix == keys.RUN:
+                _hear_again(request, token)
             address = request.META.get("REMOTE_ADDR", "")
             throttle.hit(
                 f"bad-token:{address}",
@@ -106,6 +116,23 @@ def bearer(header: str | None) -> str | None:
     """The token of an Authorization header, or None."""
     scheme, _, token = (header or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
+
+
+def repeats_as(request: HttpRequest) -> str:
+    """Whose repetitions a POST's Idempotency-Key is about. A run's are its token's: that outlives
+    the run, which its own result ends, and proves who asks for the lost answer."""
+    principal = wire.principal(request)
+    if principal.kind == "run" and (token := bearer(request.headers.get("Authorization"))):
+        return f"token:{keys.digest(token)}"
+    return principal.key
+
+
+def _hear_again(request: HttpRequest, token: str) -> None:
+    if "Idempotency-Key" not in request.headers or keys.parse(token) is None:
+        return
+    response = idempotency.stored(request, principal=f"token:{keys.digest(token)}")
+    if response is not None:
+        raise HeardAgain(response)
 
 
 def count(principal: access.Principal, request: HttpRequest | None = None) -> None:

@@ -10,7 +10,7 @@ from django.utils import timezone
 from agents import runs
 from agents.models import Agent, HeartbeatRun
 from billing.models import CostEvent
-from companies import secrets
+from companies import keys, secrets
 from companies.activity import SYSTEM
 from companies.models import Company
 from issues.models import Comment, Issue
@@ -123,3 +123,78 @@ def test_another_run_is_not_found(as_run: Caller, elsewhere: HeartbeatRun, bo: A
     other = factories.running(bo)
 
     assert as_run.send("POST", f"/api/heartbeat-runs/{other.id}/result", {}).status_code == 404
+
+
+@pytest.fixture
+def posted(adas_run: HeartbeatRun, ada: Agent, issue: Issue, as_run: Caller) -> HeartbeatRun:
+    """Ada's run, posted to a web service whose answer nobody has seen yet."""
+    factories.checkout(issue, ada, adas_run)
+    Issue.objects.filter(id=issue.id).update(status="in_progress")
+    HeartbeatRun.objects.filter(id=adas_run.id).update(adapter_type="http")
+    adas_run.refresh_from_db()
+    return adas_run
+
+
+def test_a_result_that_overtakes_its_202_counts(as_run: Caller, posted: HeartbeatRun) -> None:
+    done = as_run.send(
+        "POST", f"/api/heartbeat-runs/{posted.id}/result", {"summary": "Forged.", "status": "done"}
+    )
+
+    assert done.status_code == 200, done.content
+    assert done.json()["status"] == "succeeded"
+    assert Comment.objects.get().body == "Forged."
+    with pytest.raises(runs.Stale):  # the 202 comes too late to take anything back
+        runs.go_external(run_id=posted.id, epoch=posted.epoch, session={})
+    posted.refresh_from_db()
+    assert (posted.status, posted.lease_expires_at) == ("succeeded", None)
+
+
+def test_a_lease_that_overtakes_its_202_is_not_shortened_by_it(
+    as_run: Caller, posted: HeartbeatRun
+) -> None:
+    asked = as_run.send("POST", f"/api/heartbeat-runs/{posted.id}/lease", {"seconds": 86_400})
+
+    assert asked.status_code == 200, asked.content
+    runs.go_external(run_id=posted.id, epoch=posted.epoch, session={"id": "s-1"})
+    posted.refresh_from_db()
+    assert posted.lease_expires_at is not None
+    assert posted.lease_expires_at > timezone.now() + timedelta(hours=23)
+    assert posted.session["id"] == "s-1"
+
+
+def test_a_run_that_called_back_outlives_the_process_that_waited_for_its_202(
+    as_run: Caller, posted: HeartbeatRun
+) -> None:
+    assert (posted.id, posted.epoch) in runs.expired()  # its worker is gone
+
+    as_run.send("POST", f"/api/heartbeat-runs/{posted.id}/lease", {"seconds": 60})
+
+    assert runs.expired() == []
+    done = as_run.send("POST", f"/api/heartbeat-runs/{posted.id}/result", {"summary": "Forged."})
+    assert done.status_code == 200, done.content
+
+
+def test_no_other_agent_calls_back(as_run: Caller, adas_run: HeartbeatRun) -> None:
+    for deed, body in (("lease", {}), ("result", {"summary": "x"})):
+        refused = as_run.send("POST", f"/api/heartbeat-runs/{adas_run.id}/{deed}", body)
+        assert (refused.status_code, refused.json()["code"]) == (409, "run_not_external")
+
+
+def test_a_result_that_is_sent_again_with_its_key_gets_the_same_answer(
+    as_run: Caller, elsewhere: HeartbeatRun
+) -> None:
+    path, body = f"/api/heartbeat-runs/{elsewhere.id}/result", {"summary": "Forged.", "cost": 0.5}
+
+    first = as_run.send("POST", path, body, Idempotency_Key="r-1")
+    again = as_run.send("POST", path, body, Idempotency_Key="r-1")
+    other = as_run.send("POST", path, {"summary": "Other."}, Idempotency_Key="r-1")
+    new = as_run.send("POST", path, body, Idempotency_Key="r-2")
+    stranger = Caller(keys.mint(keys.RUN).token).send("POST", path, body, Idempotency_Key="r-1")
+
+    assert first.status_code == again.status_code == 200, again.content
+    assert first.content == again.content
+    assert again["Idempotent-Replayed"] == "true"
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    assert (new.status_code, new.json()["code"]) == (401, "run_ended")
+    assert (stranger.status_code, stranger.json()["code"]) == (401, "run_ended")
+    assert Comment.objects.count() == CostEvent.objects.count() == 1

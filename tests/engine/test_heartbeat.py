@@ -18,6 +18,7 @@ from companies.models import Activity
 from issues.models import Checkout, Comment, Issue
 from paperclip.engine import notes
 from tests import factories
+from tests.api.conftest import Caller
 from tests.engine.conftest import ask, until
 from tests.engine.puppet import fail, finish, wait_for_ever
 
@@ -428,3 +429,26 @@ def test_a_run_within_the_grace_ends_by_itself(during, puppet, pia, task):
     during(watch, grace_seconds=10)
     run.refresh_from_db()
     assert run.status == "succeeded"
+
+
+def test_a_call_back_that_overtakes_its_202_ends_the_run_once(carried, puppet, task, monkeypatch):
+    """The service reports before its answer to our POST has been read."""
+    monkeypatch.setattr(runs, "CALLED_BACK", ("puppet",))
+    said = []
+
+    async def play(brief: base.Brief):
+        service, path = Caller(brief.api_key), f"/api/heartbeat-runs/{brief.run_id}"
+        yield base.Note("Waiting for the service's answer.")
+        for deed, body in (("lease", {}), ("result", {"summary": "Forged.", "status": "done"})):
+            answer = await ask(service.send, "POST", f"{path}/{deed}", body)
+            said.append(answer.status_code)
+        yield base.Done(awaiting_callback=True)
+
+    puppet.play = play
+    run = carried(task)
+    assert said == [200, 200]
+    assert (run.status, run.epoch, run.lease_expires_at) == ("succeeded", 2, None)
+    assert task.status == "done"
+    assert Comment.objects.get(issue=task).body == "Forged."
+    assert Activity.objects.filter(action="run.succeeded", run_id=run.pk).count() == 1
+    assert not Checkout.objects.filter(released_at=None).exists()
