@@ -231,7 +231,9 @@ def test_seals_cannot_be_changed_or_deleted(acme: Company, now: datetime) -> Non
             change()
 
 
-def test_the_chain_goes_on_after_the_database_was_moved(acme: Company, now: datetime) -> None:
+def test_the_chain_goes_on_after_the_database_was_moved(
+    acme: Company, now: datetime, caplog: pytest.LogCaptureFixture
+) -> None:
     """Another cluster counts its transactions anew, from below what is in the rows."""
     several(acme, now)
     seals.advance(now=now)
@@ -242,6 +244,8 @@ def test_the_chain_goes_on_after_the_database_was_moved(acme: Company, now: date
     several(acme, now, 1)
     with pytest.raises(Conflict, match="audit adopt"):
         seals.advance(now=now)
+    tick.minute(now=now)
+    assert "run `manage.py audit adopt` once" in caplog.text
     try:
         assert "3 rows" in audit("adopt")
         assert "0 rows" in audit("adopt")
