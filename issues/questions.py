@@ -18,7 +18,7 @@ from agents.models import HeartbeatRun
 from companies import live
 from companies.activity import Actor
 from companies.errors import Conflict, Forbidden, Invalid
-from issues import consequences, fields, graph, steps
+from issues import consequences, fields, graph, payloads, steps
 from issues.models import Comment, Interaction, Issue
 
 S = Issue.Status
@@ -26,7 +26,7 @@ Kind = Interaction.Kind
 State = Interaction.Status
 
 MAX_PENDING = 10
-MAX_OPTIONS = 10
+MAX_OPTIONS = payloads.MAX_OPTIONS
 PAYLOAD_BYTES = 32_768
 
 
@@ -41,13 +41,14 @@ def ask(
 ) -> Interaction:
     """Ask people something; an issue in progress goes into review until they answer.
 
-    `payload` is what a page shows: {"question", "options": [...]} for a question, {"prompt"} for a
-    confirmation. Raises Invalid, Conflict (the issue is closed, or too much is asked already).
+    `payload` is what a page shows, in the shapes of `payloads.py`. Raises Invalid, Conflict
+    (the issue is closed, or too much is asked already).
     """
     now = now or timezone.now()
     if kind not in Kind.values:
         raise Invalid("invalid_kind", "kind is one of " + ", ".join(Kind.values), field="kind")
     clean = plain_json(payload)
+    payloads.check(kind, clean)
     row = graph.lock_row(issue.id)
     if row.status in Issue.CLOSED:
         raise Conflict(
@@ -109,7 +110,7 @@ def answer(
         raise Forbidden("people_only", "Questions to people are answered by people.")
     outcome = _outcome(interaction, response, outcome)
     clean = plain_json({"answer": response} if isinstance(response, str) else response)
-    said = _said(clean, outcome)
+    said = _said(interaction.payload, clean, outcome)
     row, asked = _locked(interaction)
     asked.status, asked.response = outcome, clean
     asked.answered_by_id, asked.answered_at = actor.id, now
@@ -118,7 +119,7 @@ def answer(
         company_id=row.company_id,
         issue=row,
         author_user_id=actor.id,
-        body=f"> {question(asked)[:500]}\n\n{said}",
+        body=f"{_quoted(question(asked)[:500])}\n\n{said}",
         created_at=now,
     )
     before = row.status
@@ -168,29 +169,16 @@ def cancel(*, interaction: Interaction, actor: Actor, now: datetime | None = Non
 
 def question(interaction: Interaction) -> str:
     """The text of what is asked, whatever shape the asker gave it."""
-    payload = interaction.payload if isinstance(interaction.payload, dict) else {}
-    for key in ("question", "prompt", "title", "summary"):
-        if isinstance(payload.get(key), str) and payload[key].strip():
-            return str(payload[key]).strip()
-    questions = payload.get("questions")
-    if isinstance(questions, list):
-        texts = [
-            str(one.get("prompt") or one.get("question") or "")
-            for one in questions
-            if isinstance(one, dict)
-        ]
-        return "\n".join(text for text in texts if text) or "A question"
-    return "A question"
+    return payloads.question(interaction.payload)
 
 
 def options(interaction: Interaction) -> list[str]:
     """The answers that the asker suggests, as text."""
-    payload = interaction.payload if isinstance(interaction.payload, dict) else {}
-    given = payload.get("options")
-    if not isinstance(given, list):
-        return []
-    texts = [str(one.get("label", "")) if isinstance(one, dict) else str(one) for one in given]
-    return [text for text in texts if text][:MAX_OPTIONS]
+    return payloads.options(interaction.payload)
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
 
 def _locked(interaction: Interaction) -> tuple[Issue, Interaction]:
@@ -220,22 +208,16 @@ def _outcome(
     return str(outcome)
 
 
-def _said(response: Mapping[str, Any], outcome: str) -> str:
-    """The answer as a person would read it."""
+def _said(asked: Any, response: Mapping[str, Any], outcome: str) -> str:
+    """The answer to the payload `asked`, as a person would read it."""
     for key in ("answer", "summaryMarkdown", "reason", "note"):
         value = response.get(key)
         if isinstance(value, str) and value.strip():
             text = fields.text(value, "answer", limit=fields.TEXT_CHARS - 1_000)
             return text if outcome == State.ANSWERED else f"{outcome.capitalize()}: {text}"
-    answers = response.get("answers")
-    if isinstance(answers, list) and answers:
-        lines = []
-        for one in answers:
-            if isinstance(one, dict):
-                chosen = one.get("otherText") or one.get("text") or one.get("optionIds") or ""
-                chosen = ", ".join(map(str, chosen)) if isinstance(chosen, list) else str(chosen)
-                lines.append(chosen)
-        return "\n".join(line for line in lines if line) or outcome.capitalize()
+    if response.get("answers"):
+        text = payloads.said(asked, response["answers"])
+        return fields.text(text, "answers", limit=fields.TEXT_CHARS - 1_000)
     if outcome == State.ANSWERED:
         raise Invalid("required", "An answer must say something.", field="answer")
     return f"{outcome.capitalize()}."

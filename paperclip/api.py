@@ -127,7 +127,12 @@ for tag, router in (
 
 
 def on_refusal(request: HttpRequest, error: Refusal) -> HttpResponse:
-    response = wire.refusal(error.status, error.code, error.message, error.details)
+    details = error.details
+    if error.status == 400:  # names what was wrong like those of a body's shape
+        path = error.field.split(".") if error.field else []
+        found = {"path": path, "code": error.code, "message": error.message}
+        details = {"issues": [found], **details}
+    response = wire.refusal(error.status, error.code, error.message, details)
     if error.status == 401:
         response["WWW-Authenticate"] = "Bearer"
     if "retryAfter" in error.details:
