@@ -11,6 +11,7 @@ Read next: `chain.py` (the proof).
 from __future__ import annotations
 
 import hashlib
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from companies.models import Seal, Sealer
 
 ROWS = 2_000  # of one step, which is one transaction
 STEPS = 20  # of one round
+SECONDS = 5.0  # after which a round takes no further step
 UNKNOWN = "unknown"  # the identity of a cluster that keeps it to itself
 START = b"\0" * 32  # what the first seal of a company follows
 
@@ -60,18 +62,21 @@ def digest(seal: Seal) -> bytes:
     return hashed.digest()
 
 
-def advance(*, now: datetime, rows: int = ROWS, steps: int = STEPS) -> int:
-    """Seal what has been committed since, at most `steps` times `rows` rows; returns how many.
+def advance(
+    *, now: datetime, rows: int = ROWS, steps: int = STEPS, seconds: float = SECONDS
+) -> int:
+    """Seal what has been committed since, at most `steps` times `rows` rows, and begin no step
+    after `seconds`; returns how many.
 
     Safe anywhere at any time: who finds another one at work leaves it to them, and a step that is
     cut leaves nothing. Raises Conflict when the database was moved to another cluster, which
     counts its transactions anew: then `adopt` has to come first.
     """
-    done = 0
+    done, deadline = 0, time.monotonic() + seconds
     for _ in range(steps):
         sealed = _step(rows, now)
         done += sealed
-        if sealed < rows:
+        if sealed < rows or time.monotonic() > deadline:
             break
     return done
 
@@ -123,14 +128,19 @@ def adopt(*, now: datetime) -> int:
 
 _COLUMNS = f"a.company_id, a.id, a.occurred_at, {ROW_DIGEST}, coalesce(a.xid, 0)"
 # The rest of the transaction at which the last step has stopped, then those after it. Apart, so
-# that rows from before there were numbers, one heap of them, are walked by their key.
+# that rows from before there were numbers, one heap of them, are walked by their key. Rows are
+# chosen first, so that whatever the plan is none is hashed that is not taken.
 _REST = f"""
-SELECT {_COLUMNS} FROM companies_activity a
- WHERE a.xid = %(xid)s AND a.id > %(row)s ORDER BY a.id LIMIT %(rows)s
+SELECT {_COLUMNS} FROM (
+    SELECT * FROM companies_activity
+     WHERE xid = %(xid)s AND id > %(row)s ORDER BY id LIMIT %(rows)s
+) a ORDER BY a.id
 """  # noqa: S608 - constants
 _AFTER = f"""
-SELECT {_COLUMNS} FROM companies_activity a
- WHERE a.xid > %(xid)s AND a.xid < %(horizon)s ORDER BY a.xid, a.id LIMIT %(rows)s
+SELECT {_COLUMNS} FROM (
+    SELECT * FROM companies_activity
+     WHERE xid > %(xid)s AND xid < %(horizon)s ORDER BY xid, id LIMIT %(rows)s
+) a ORDER BY a.xid, a.id
 """  # noqa: S608 - constants
 _LEFT_OUT = f"""
 SELECT {_COLUMNS} FROM companies_activity a

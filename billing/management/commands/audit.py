@@ -46,7 +46,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         try:
             if verb == "seal":
-                told = format.count(seals.advance(now=timezone.now(), steps=10**6), "row")
+                told = format.count(
+                    seals.advance(now=timezone.now(), steps=10**6, seconds=10**6), "row"
+                )
                 self.stdout.write(f"sealed {told}")
             elif verb == "adopt":
                 told = format.count(seals.adopt(now=timezone.now()), "row")
