@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from django import template
 from django.utils import timezone
 
+from agents.models import Agent
 from billing import totals
-from billing.models import Scope, Spend, Window
+from billing.models import Budget, Scope, Spend, Window
 from companies.format import money
 from companies.models import Company
 
@@ -26,6 +27,8 @@ class Month:
 
     @property
     def fraction(self) -> float:
+        if self.limit_micros == 0:  # always used up
+            return 1.0
         return self.spent_micros / self.limit_micros if self.limit_micros else 0.0
 
     @property
@@ -45,6 +48,42 @@ def agent_spend(company: Company) -> dict[uuid.UUID, Month]:
     return {
         row.scope_id: Month(row.spent_micros, row.limit_micros, row.unpriced_events) for row in rows
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The month of an agent, and its other limits as pairs of a period's name and the period."""
+
+    month: Month
+    others: list[tuple[str, Month]]
+    run_limit_micros: int | None
+
+    @property
+    def is_limited(self) -> bool:
+        """Any limit of its own stands, whatever its period."""
+        any_period = self.month.limit_micros is not None or bool(self.others)
+        return any_period or self.run_limit_micros is not None
+
+
+PERIODS = {Window.DAY: "today", Window.LIFETIME: "in all"}
+
+
+@register.simple_tag
+def agent_limits(agent: Agent) -> Own:
+    """An agent's month and every limit of its own, those that only warn and its daily cap with
+    them; two queries. Use as `{% agent_limits agent as x %}`."""
+    mine = Budget.objects.for_company(agent.company_id).filter(scope=Scope.AGENT, scope_id=agent.id)
+    budgets = dict(mine.values_list("window", "limit_micros"))
+    periods = {}
+    for each in totals.standing([(Scope.AGENT, agent.id)], timezone.now()):
+        limit = budgets.get(each.window) if each.limit_micros is None else each.limit_micros
+        periods[each.window] = Month(each.spent_micros, limit, each.unpriced_events)
+    others = [
+        (words, periods[window])
+        for window, words in PERIODS.items()
+        if periods[window].limit_micros is not None
+    ]
+    return Own(periods[Window.MONTH], others, budgets.get(Window.RUN))
 
 
 @register.filter

@@ -12,8 +12,9 @@ from django.test import Client
 
 from agents.adapters.base import Usage
 from agents.models import Agent
-from billing import ledger, prices
+from billing import budgets, ledger, prices
 from billing.models import Budget
+from companies import activity as activity_log
 from companies.models import (
     Company,
     Goal,
@@ -65,6 +66,37 @@ def test_an_unknown_price_is_never_shown_as_nothing(
     book(ada, None, now)
     assert "1 without a known price" in text(olgas.get("/c/ACM/costs/"))
     assert "1 unpriced" in text(olgas.get("/c/ACM/agents/"))
+
+
+def limit(company: Company, agent: Agent, micros: int, window: str = "month") -> Budget:
+    return budgets.set_limit(
+        company=company,
+        scope="agent",
+        scope_id=agent.id,
+        limit_micros=micros,
+        window=window,
+        actor=activity_log.SYSTEM,
+    )
+
+
+def plain(answer: object) -> str:
+    """A page's words without its tags."""
+    return " ".join(re.sub(r"<[^>]*>", " ", text(answer)).split())
+
+
+def test_an_agents_page_tells_every_limit_of_its_own(
+    olgas: Client, acme: Company, ada: Agent, now: datetime
+) -> None:
+    assert "no budget of its own" in plain(olgas.get("/c/ACM/agents/ada/"))
+    limit(acme, ada, 460_000, "day")
+    book(ada, 460_000, now)
+    page = plain(olgas.get("/c/ACM/agents/ada/"))
+    assert "daily budget is used up" in page
+    assert "$0.46 no monthly budget of its own" in page
+    assert "$0.46 of $0.46 today" in page
+    assert "no budget of its own" not in page
+    limit(acme, ada, 2_000_000, "run")
+    assert "At most $2.00 a run" in plain(olgas.get("/c/ACM/agents/ada/"))
 
 
 def test_a_budget_is_set_in_dollars_and_kept_in_micros(
