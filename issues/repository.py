@@ -109,7 +109,7 @@ class State:
     not, and what both come to since the work began."""
 
     head: str
-    dirty: tuple[str, ...]  # "M path", "?? path"; the first MAX_FILES
+    dirty: tuple[str, ...]  # "changed path", "new path"; the first MAX_FILES
     dirty_count: int
     unmerged: tuple[Commit, ...]  # the newest MAX_COMMITS
     unmerged_count: int
@@ -159,9 +159,7 @@ _DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submo
 
 def diff(*, tree: str, git_dir: str, base_commit: str) -> Output:
     """All changes of tracked files since the work began, committed or not, up to DIFF_BYTES."""
-    return git.ask(
-        tree, *_DIFF, "--stat-count=100", "-p", base_commit, "--", git_dir=git_dir, cap=DIFF_BYTES
-    )
+    return git.ask(tree, *_DIFF, "-p", base_commit, "--", git_dir=git_dir, cap=DIFF_BYTES)
 
 
 def _dirty(tree: str, git_dir: str) -> list[str]:
@@ -170,7 +168,19 @@ def _dirty(tree: str, git_dir: str) -> list[str]:
         "--ignore-submodules=none", git_dir=git_dir,
     )  # fmt: skip
     entries = [entry for entry in told.text.split("\0") if entry]
-    return [f"{entry[:2].strip()} {entry[3:]}" for entry in entries]
+    return [
+        f"{_CHANGES.get(entry[1:2].strip() or entry[:1], '?')} {entry[3:]}" for entry in entries
+    ]
+
+
+_CHANGES = {
+    "?": "new",
+    "A": "new",
+    "M": "changed",
+    "D": "deleted",
+    "T": "changed",
+    "U": "in conflict",
+}
 
 
 def _commits(path: str, head: str, without: str) -> tuple[Commit, ...]:

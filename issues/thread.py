@@ -189,8 +189,10 @@ def related(issue: Issue) -> Related:
 
 def sentence(change: Activity) -> list[tuple[str, str, str]]:
     """What changed as (verb, value, status) pieces; empty for what is told elsewhere."""
-    if change.action in TOLD:
+    if change.action in TOLD or _is_of_work_tree(change):
         return []
+    if change.action == "issue.worktree_removed":
+        return [("removed the work tree", str(change.details.get("branch", "")), "")]
     if change.action == "issue.created":
         return [("created this issue", "", "todo")]
     before = change.details.get("before") or {}
@@ -218,6 +220,12 @@ def sentence(change: Activity) -> list[tuple[str, str, str]]:
         words = verb.replace("_", " ")
         pieces.append((words if noun == "issue" else f"{noun.replace('_', ' ')} {words}", "", ""))
     return pieces
+
+
+def _is_of_work_tree(change: Activity) -> bool:
+    """What a run handed in with Git is shown as a whole, above the thread."""
+    handed_in = change.action.startswith("issue.work_product_")
+    return handed_in and change.details.get("provider") == "git"
 
 
 def _add_runs(thread: Thread, runs: list[HeartbeatRun]) -> None:
