@@ -187,6 +187,15 @@ def related(issue: Issue) -> Related:
     return around
 
 
+DOCUMENTS = {
+    "issue.document_created": "wrote the document",
+    "issue.document_updated": "rewrote the document",
+    "issue.document_deleted": "deleted the document",
+    "issue.document_locked": "locked the document",
+    "issue.document_unlocked": "unlocked the document",
+}
+
+
 def sentence(change: Activity) -> list[tuple[str, str, str]]:
     """What changed as (verb, value, status) pieces; empty for what is told elsewhere."""
     if change.action in TOLD or _is_of_work_tree(change):
@@ -195,6 +204,8 @@ def sentence(change: Activity) -> list[tuple[str, str, str]]:
         return [("removed the work tree", str(change.details.get("branch", "")), "")]
     if change.action == "issue.created":
         return [("created this issue", "", "todo")]
+    if change.action in DOCUMENTS:
+        return [(DOCUMENTS[change.action], str(change.details.get("key", "")), "")]
     before = change.details.get("before") or {}
     after = change.details.get("after") or {}
     pieces = []

@@ -2,7 +2,19 @@
 
 from django.urls import path
 
-from issues.views import bulk, inbox, issue, lists, new, of_agent, undoing, views, work, workspace
+from issues.views import (
+    bulk,
+    inbox,
+    issue,
+    lists,
+    new,
+    of_agent,
+    results,
+    undoing,
+    views,
+    work,
+    workspace,
+)
 
 urlpatterns = [
     path("issues/", lists.issues),
@@ -27,6 +39,7 @@ urlpatterns = [
     path("issues/<str:identifier>/questions/<uuid:interaction_id>", issue.answer),
     path("issues/<str:identifier>/wake", issue.wake),
     path("issues/<str:identifier>/review", inbox.review),
+    path("issues/<str:identifier>/documents/<str:key>", results.document),
     path("issues/<str:identifier>/archive", issue.archive),
     path("issues/<str:identifier>/work", work.work),
     path("issues/<str:identifier>/work/files", work.files),

@@ -15,7 +15,7 @@ from agents.models import HeartbeatRun
 from companies.errors import Conflict, Invalid, NotFound, Refusal
 from companies.models import Goal, Project
 from companies.views.door import PageRequest, back, page, toast
-from issues import board, choices, questions, thread, transitions, why
+from issues import board, choices, questions, results, thread, transitions, why
 from issues import forms as issue_forms
 from issues.models import Interaction, Issue, Priority
 from issues.views import rows
@@ -35,6 +35,7 @@ def _show(request: PageRequest, identifier: str, **more: Any) -> HttpResponse:
     given = choices.load(request.company.id)
     context |= {
         "related": thread.related(found),
+        "results": results.of(found),
         "targets": [found.status, *transitions.targets(found.status, person=True)],
         "priorities": Priority.labels,
         "assignees": issue_forms.assignees(given),
