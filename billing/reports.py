@@ -71,6 +71,7 @@ class Limit:
     reserved_micros: int
     tokens: int
     resets_at: datetime | None
+    unpriced_events: int = 0
 
     @property
     def percent(self) -> int:
@@ -285,6 +286,7 @@ def limits(*, company: Company, now: datetime) -> list[Limit]:
                 reserved_micros=spend.reserved_micros if spend else 0,
                 tokens=spend.tokens if spend else 0,
                 resets_at=_resets_at(budget.window, now),
+                unpriced_events=spend.unpriced_events if spend else 0,
             )
         )
     wide_first = {Scope.COMPANY: 0, Scope.PROJECT: 1, Scope.AGENT: 2}

@@ -90,6 +90,22 @@ def cost(micros: int | None, unpriced: int | None = 0) -> str:
     return f"{money(micros)} + {unpriced} unpriced" if micros else f"{unpriced} unpriced"
 
 
+def exact(micros: int, unpriced: int | None = 0) -> str:
+    """The same to the micro-dollar, for who points at a rounded amount."""
+    if not unpriced:
+        return f"{micros} micro-dollars"
+    unknown = f"{count(unpriced, 'call')} without a known price"
+    return f"{micros} micro-dollars + {unknown}" if micros else unknown
+
+
+def so_far(micros: int, unpriced: int, kept: int) -> str:
+    """What a run cost, where `kept` micro-dollars still wait for a receipt that may never come."""
+    if not kept:
+        return cost(micros, unpriced)
+    waiting = f"{money(kept)} kept aside, no receipt yet"
+    return f"{cost(micros, unpriced)} + {waiting}" if micros or unpriced else waiting
+
+
 def tokens(count: int | None) -> str:
     """A token count at a glance: 812, 12.4k, 3.1M."""
     count = count or 0

@@ -66,6 +66,11 @@ class Thread:
     tokens: int = 0
     unpriced: int = 0
 
+    @property
+    def shown_runs(self) -> list[HeartbeatRun]:
+        """Those of the timeline that have begun."""
+        return [entry.item for entry in self.entries if entry.kind == "run"]
+
 
 @dataclass(slots=True)
 class Related:

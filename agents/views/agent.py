@@ -23,7 +23,6 @@ from agents import (
 )
 from agents.forms import AgentForm
 from agents.models import Agent, AgentKey, HeartbeatRun, Hold
-from agents.views import rows
 from agents.views.people import complain
 from companies.errors import Conflict, Refusal
 from companies.views.door import PageRequest, back, page
@@ -49,8 +48,9 @@ def frame(request: PageRequest, slug: str, tab: str) -> dict[str, Any]:
 @page()
 def overview(request: PageRequest, slug: str) -> HttpResponse:
     context = frame(request, slug, "overview")
-    found = directory.run_rows(company_id=request.company.id, agent_id=context["agent"].id, limit=8)
-    context["runs"] = [rows.line(row, base=request.base, now=request.now) for row in found]
+    context["runs"] = directory.run_rows(
+        company_id=request.company.id, agent_id=context["agent"].id, limit=8
+    )
     context["savings"] = savings.of_agent(agent=context["agent"], now=request.now)
     return render(request, "agents/overview.html", context)
 
@@ -67,7 +67,7 @@ def agent_runs(request: PageRequest, slug: str) -> HttpResponse:
     )
     shown = found[: directory.RUNS]
     context |= {
-        "runs": [rows.line(row, base=request.base, now=request.now) for row in shown],
+        "runs": shown,
         "next": shown[-1].id if len(found) > directory.RUNS else None,
         "first": before is None,
     }

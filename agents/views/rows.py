@@ -32,8 +32,18 @@ def _when(row: RunRow, now: datetime) -> SafeString:
     return format.ago(row.created_at, now)
 
 
-def line(row: RunRow, *, base: str, now: datetime) -> SafeString:
-    """Status, agent, what about, its last step; elapsed time, tokens and money at the end."""
+def _cost(row: RunRow, base: str, kept: int) -> SafeString | str:
+    words = format.so_far(row.cost_micros, row.unpriced, kept)
+    if not kept:
+        return words
+    return html(
+        '<a class="link" href="{}/costs/kept" title="Its cost is not known yet">{}</a>', base, words
+    )
+
+
+def line(row: RunRow, *, base: str, now: datetime, kept: int = 0) -> SafeString:
+    """Status, agent, what about, its last step; elapsed time, tokens and money at the end. `kept`
+    micro-dollars of it wait for a receipt."""
     return html(
         '<div class="run-line" id="run-{}">{}<div class="what">{}<b class="strong nowrap">{}</b>'
         '<span class="row-id">{}</span><a class="row-title" href="{}/runs/{}">{}</a>{}{}{}</div>'
@@ -59,6 +69,6 @@ def line(row: RunRow, *, base: str, now: datetime) -> SafeString:
         html(
             "{}{}",
             f"{format.tokens(row.tokens)} tok · " if row.tokens else "",
-            format.cost(row.cost_micros, row.unpriced),
+            _cost(row, base, kept),
         ),
     )

@@ -12,7 +12,6 @@ from django.shortcuts import render
 
 from agents import directory, timeline
 from agents.models import HeartbeatRun
-from agents.views import rows
 from companies import diagrams, format, tables
 from companies.views.door import PageRequest, page
 
@@ -42,7 +41,7 @@ def runs(request: PageRequest) -> HttpResponse:
     shown = found[: directory.RUNS]
     context: dict[str, Any] = {
         "section": "runs",
-        "runs": [rows.line(row, base=request.base, now=request.now) for row in shown],
+        "runs": shown,
         "next": shown[-1].id if len(found) > directory.RUNS else None,
         "first": before is None,
         "state": state,

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from django import template
+from django.db.models import Sum
+from django.template import Context
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
-from agents.models import Agent
+from agents.directory import RunRow
+from agents.models import Agent, HeartbeatRun
+from agents.views import rows
 from billing import totals
-from billing.models import Budget, Scope, Spend, Window
+from billing.models import Budget, Reservation, Scope, Spend, Window
 from companies.format import money
 from companies.models import Company
 
 register = template.Library()
+
+T = TypeVar("T")
+# Nothing waits for a receipt of these: they go on, or every call of theirs has one.
+CLEAR = (*HeartbeatRun.LIVE, HeartbeatRun.Status.SUCCEEDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +51,14 @@ class Month:
 def agent_spend(company: Company) -> dict[uuid.UUID, Month]:
     """This month by agent, in one query over running totals. Use as `{% agent_spend c as x %}`."""
     now = timezone.now()
-    rows = Spend.objects.for_company(company.id).filter(
+    found = Spend.objects.for_company(company.id).filter(
         scope=Scope.AGENT,
         window=Window.MONTH,
         period_start=totals.period_start(Window.MONTH, now),
     )
     return {
-        row.scope_id: Month(row.spent_micros, row.limit_micros, row.unpriced_events) for row in rows
+        row.scope_id: Month(row.spent_micros, row.limit_micros, row.unpriced_events)
+        for row in found
     }
 
 
@@ -86,7 +98,30 @@ def agent_limits(agent: Agent) -> Own:
     return Own(periods[Window.MONTH], others, budgets.get(Window.RUN))
 
 
+@register.simple_tag
+def kept_of(
+    company: Company, runs: HeartbeatRun | Sequence[HeartbeatRun | RunRow]
+) -> dict[uuid.UUID, int]:
+    """What still waits for a receipt of these runs, in micro-dollars by run: one query, none when
+    no run ended in the dark. Use as `{% kept_of company runs as x %}`."""
+    shown = [runs] if isinstance(runs, HeartbeatRun) else runs
+    ended = [run.id for run in shown if run.status not in CLEAR]
+    if not ended:
+        return {}
+    waiting = Reservation.objects.for_company(company.id).filter(
+        run_id__in=ended, state=Reservation.State.UNKNOWN
+    )
+    sums = waiting.order_by().values("run_id").annotate(kept=Sum("open_micros"))
+    return dict(sums.values_list("run_id", "kept"))
+
+
+@register.simple_tag(takes_context=True)
+def run_line(context: Context, row: RunRow, kept: Mapping[uuid.UUID, int]) -> SafeString:
+    """A run's line with what `kept_of` says about it."""
+    return rows.line(row, base=context["base"], now=timezone.now(), kept=kept.get(row.id, 0))
+
+
 @register.filter
-def of(months: dict[uuid.UUID, Month], agent_id: uuid.UUID) -> Month | None:
-    """One agent's month, None when it spent nothing."""
-    return months.get(agent_id)
+def of(known: Mapping[uuid.UUID, T] | None, key: uuid.UUID) -> T | int:
+    """What is known of an agent or run; 0 when nothing is."""
+    return (known or {}).get(key, 0)

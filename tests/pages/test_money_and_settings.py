@@ -13,7 +13,7 @@ from django.test import Client
 from agents.adapters.base import Usage
 from agents.models import Agent
 from billing import budgets, ledger, prices
-from billing.models import Budget
+from billing.models import Budget, Reservation
 from companies import activity as activity_log
 from companies.models import (
     Company,
@@ -97,6 +97,51 @@ def test_an_agents_page_tells_every_limit_of_its_own(
     assert "no budget of its own" not in page
     limit(acme, ada, 2_000_000, "run")
     assert "At most $2.00 a run" in plain(olgas.get("/c/ACM/agents/ada/"))
+
+
+def test_what_is_unpriced_is_not_zero_in_any_table(
+    olgas: Client, acme: Company, ada: Agent, now: datetime
+) -> None:
+    limit(acme, ada, 1_000_000)
+    book(ada, None, now)
+    page = text(olgas.get("/c/ACM/costs/"))
+    assert 'title="1 call without a known price"' in page
+    assert "micro-dollars" not in page
+    row = page.split('id="budgets"')[1].split("<tbody>")[1].split("</tr>")[0]
+    assert "1 unpriced" in row
+    assert "$0.00" not in row
+    book(ada, 500, now, call=2)
+    page = text(olgas.get("/c/ACM/costs/"))
+    assert 'title="500 micro-dollars + 1 call without a known price"' in page
+
+
+def test_a_lost_call_is_not_known_yet_wherever_its_run_is_shown(
+    olgas: Client, veras: Client, acme: Company, ada: Agent, now: datetime
+) -> None:
+    issue = factories.issue(acme, "Forge", assignee=ada)
+    run = factories.run(ada, issue, status="lost", code="lost")
+    kept = Reservation.objects.create(
+        company=acme,
+        agent=ada,
+        run_id=run.id,
+        kind="call",
+        state="unknown",
+        granted_micros=510_000,
+        open_micros=510_000,
+        granted_at=now,
+    )
+    words, link = "$0.51 kept aside, no receipt yet", 'href="/c/ACM/costs/kept"'
+    for path in (f"runs/{run.id}", "runs/", "agents/ada/", "agents/ada/runs"):
+        page = text(veras.get(f"/c/ACM/{path}"))
+        assert words in page, path
+        assert link in page, path
+        assert "$0.00</" not in page.split("agent-runs")[-1].split("</section>")[0], path
+    thread = text(olgas.get(f"/c/ACM/issues/{issue.identifier}")).split('id="thread"')[1]
+    assert words in thread.split("</details>")[0]
+    assert "$0.00" not in thread.split("</details>")[0]
+    kept.state, kept.open_micros, kept.ended_at = "released", 0, now
+    kept.save()
+    assert words not in text(olgas.get(f"/c/ACM/runs/{run.id}"))
 
 
 def test_a_budget_is_set_in_dollars_and_kept_in_micros(
