@@ -288,8 +288,9 @@ def list_projects(
     "/companies/{company}/projects", response={201: answers.Project}, summary="A new project"
 )
 def create_project(request: HttpRequest, company: str, body: NewProject) -> HttpResponse:
-    found = wire.company(request, company, "operate")
-    fields = _present(_project_fields(found.id, body.given()))
+    given = body.given()
+    found = wire.company(request, company, _needed(given))
+    fields = _present(_project_fields(found.id, given))
     made = goals.create_project(
         company=found, actor=wire.principal(request).actor, now=timezone.now(), **fields
     )
@@ -305,8 +306,8 @@ def get_project(request: HttpRequest, project_id: uuid.UUID) -> HttpResponse:
 def change_project(
     request: HttpRequest, project_id: uuid.UUID, body: ProjectChange
 ) -> HttpResponse:
-    found = _find(request, Project, project_id, "operate")
     given = body.given()
+    found = _find(request, Project, project_id, _needed(given))
     archived = given.pop("archived", None)
     actor, now = wire.principal(request).actor, timezone.now()
     changes = _project_fields(found.company_id, given)
@@ -433,6 +434,11 @@ def _project_fields(company_id: uuid.UUID, given: dict[str, Any]) -> dict[str, A
     if "lead_agent_id" in fields:
         fields["lead_agent"] = _agent(company_id, fields.pop("lead_agent_id"), "leadAgentId")
     return fields
+
+
+def _needed(given: dict[str, Any]) -> access.Action:
+    """A folder on the server is what agents may write to, so that only an owner names one."""
+    return "manage" if given.get("workspace") else "operate"
 
 
 def _agent(company_id: uuid.UUID, value: uuid.UUID | None, field: str) -> Any:

@@ -14,7 +14,7 @@ from agents.models import HeartbeatRun
 from companies.activity import Actor
 from companies.errors import Conflict, Forbidden
 from issues import consequences, graph
-from issues.models import Comment, Issue
+from issues.models import Comment, Issue, Worktree
 
 
 @transaction.atomic
@@ -43,7 +43,8 @@ def delete_comment(*, comment: Comment, actor: Actor, now: datetime | None = Non
 def delete_issue(*, issue: Issue, actor: Actor, now: datetime | None = None) -> None:
     """Delete an issue with its thread and documents; its children stay, its runs and costs too.
 
-    A person's decision. Queued runs are cancelled. Raises Conflict while one is running.
+    A person's decision. Queued runs are cancelled. Raises Conflict while one is running, or while
+    there is a work tree: what is in it is looked at first.
     """
     now = now or timezone.now()
     if actor.type == "agent":
@@ -52,6 +53,8 @@ def delete_issue(*, issue: Issue, actor: Actor, now: datetime | None = None) -> 
     running = HeartbeatRun.Status.RUNNING
     if HeartbeatRun.objects.filter(issue=row, status=running).exists():
         raise Conflict("run_live", "An agent works on this issue; stop the run first.")
+    if Worktree.objects.filter(issue=row).exclude(status=Worktree.Status.REMOVED).exists():
+        raise Conflict("worktree_exists", "The issue has a work tree; remove that one first.")
     consequences.cancel_runs(row, actor=actor, reason="issue_deleted", now=now)
     details = {"before": {"identifier": row.identifier, "title": row.title}}
     consequences.record(row, actor=actor, action="issue.deleted", now=now, details=details)

@@ -65,6 +65,13 @@ the issue:
     Status: blocked       you cannot go on; say what is missing and who can help
     Status: in_progress   you will go on in your next run"""
 
+WORK_TREE = """\
+# Your work tree
+
+The current folder is a Git work tree that only this issue uses, on the branch `{branch}`. Commit
+what you finish there, in small steps, with messages that say why. Stay on this branch; do not push,
+and touch no other work tree: a person reviews the branch and merges it."""
+
 REMINDER = (
     "You go on with your earlier conversation. As before: the command `paperclip` calls "
     "Paperclip, and your closing message ends with a line `Status: done`, `in_review`, "
@@ -80,7 +87,10 @@ def write(brief: Brief, *, resumed: bool, left_behind: str = "") -> str:
     parts = [f"You are {brief.agent_name}, an AI agent working for {brief.company_name}."]
     if brief.instructions.strip():
         parts.append(f"# Your instructions\n\n{brief.instructions.strip()}")
-    parts += [LOOP, ABOUT_BLOCKS]
+    parts.append(LOOP)
+    if branch := brief.env.get("PAPERCLIP_WORKSPACE_BRANCH"):
+        parts.append(WORK_TREE.format(branch=branch))
+    parts.append(ABOUT_BLOCKS)
     if left_behind.strip():
         parts.append(
             "Your earlier conversation was closed. Its last words, to hand the work over:\n\n"

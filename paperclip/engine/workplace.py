@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 SETUP_SECONDS = 900.0
 SETUP_OUTPUT_BYTES = 5 * 1024 * 1024
+HARVEST_SECONDS = 10.0  # a stop of the instance does not wait for longer
 WAIT_SECONDS = 90.0  # for a run that is being stopped
 WAIT_STEP_SECONDS = 1.0
 
@@ -117,8 +118,9 @@ class Workplace:
         facts = self._briefing
         actor = Actor("agent", facts.agent_id, facts.agent_name, facts.run_id)
         try:
-            seen = await asyncio.to_thread(worktrees.state_of, plan)
-        except GitError as error:
+            async with asyncio.timeout(HARVEST_SECONDS):
+                seen = await asyncio.to_thread(worktrees.state_of, plan)
+        except (GitError, TimeoutError) as error:
             log.warning("run %s: its work tree cannot be read: %s", facts.run_id, error)
             return
         await self._insist(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +21,7 @@ from agents.models import Agent, HeartbeatRun
 from companies.activity import Actor
 from companies.errors import Conflict, Invalid
 from companies.models import Activity, Company, Project, User
-from issues import repository, workspaces, worktrees
+from issues import deletion, repository, workspaces, worktrees
 from issues.models import Issue, Workspace, Worktree
 from tests import factories
 from tests.repositories import commit, git
@@ -25,6 +30,7 @@ from tests.repositories import repository as made
 pytestmark = pytest.mark.django_db
 
 LATER = timedelta(hours=1)
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +157,60 @@ def test_a_folder_that_git_has_forgotten_is_left_alone(
     with pytest.raises(AdapterError):
         worktrees.lay(plan)
     assert Path(tree.path, "precious").exists()
+
+
+def test_git_ends_with_the_process_that_asked_and_the_next_one_goes_on(
+    ada: Agent, issue: Issue, repo: Path, tmp_path: Path
+) -> None:
+    (repo / ".gitattributes").write_text("README filter=slow\n")
+    commit(repo, "Filter")
+    begun = tmp_path / "begun"
+    git(repo, "config", "filter.slow.smudge", f"touch {begun}; sleep 20; cat")
+    run = factories.running(ada, issue)
+    plan = worktrees.take(run_id=run.pk, epoch=run.epoch)
+    assert plan is not None
+    os.makedirs(os.path.dirname(plan.path))
+    code = f"from issues import repository as r; r.lay(path={str(repo)!r}, tree={plan.path!r}, branch={plan.branch!r}, base='')"  # noqa: E501
+    worker = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    wait_for(begun.exists)
+    worker.kill()
+    worker.wait()
+    wait_for(lambda: not any(plan.path in line for line in commands()))
+    assert not Path(plan.path, "README").exists()
+    git(repo, "config", "--unset", "filter.slow.smudge")
+
+    laid = worktrees.lay(plan)
+
+    assert laid is not None
+    assert Path(plan.path, "README").read_text() == "A barn.\n"
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    for _ in range(400):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come to be in time")
+
+
+def commands() -> Iterator[str]:
+    """The command lines of all `git worktree add`."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            line = path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            if "worktree add" in line:
+                yield line
+
+
+def test_an_issue_with_a_work_tree_is_not_deleted(ada: Agent, issue: Issue, by: Actor) -> None:
+    run, _ = work(ada, issue)
+    tree = rest(run)
+    with pytest.raises(Conflict) as refused:
+        deletion.delete_issue(issue=issue, actor=by)
+    assert refused.value.code == "worktree_exists"
+    worktrees.remove(worktree=tree, mark=worktrees.state(tree).mark, actor=by)
+    deletion.delete_issue(issue=issue, actor=by)
+    assert not Issue.objects.filter(pk=issue.pk).exists()
 
 
 # --- policy ----------------------------------------------------------------------------------
@@ -294,7 +354,11 @@ HOSTILE = [
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_branch_names_are_no_names(name: str, project: Project, by: Actor) -> None:
     assert not repository.is_branch_name(name)
-    for fields in ({"branch_template": f"{{identifier}}{name}/{name}"}, {"base_branch": name}):
+    wishes: list[dict[str, Any]] = [
+        {"branch_template": f"{{identifier}}{name}/{name}"},
+        {"base_branch": name},
+    ]
+    for fields in wishes:
         if name in ("", "@", "HEAD", "-d", "--force", "refs/heads/a") or "x" * 9 in name:
             continue  # harmless in the middle of a name
         with pytest.raises(Invalid):

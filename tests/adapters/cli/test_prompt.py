@@ -1,5 +1,6 @@
 """An agent is told who it is and how to report, and reports by its last words or a command."""
 
+import dataclasses
 import json
 import stat
 import subprocess
@@ -32,6 +33,14 @@ from tests.adapters.conftest import make_brief
 )
 def test_the_last_line_may_ask_for_a_status(answer: str, summary: str, status: str | None) -> None:
     assert cli_prompt.wish(answer) == (summary, status)
+
+
+def test_it_is_told_of_its_work_tree_where_it_has_one() -> None:
+    brief = make_brief("Look after the boats.")
+    placed = dataclasses.replace(brief, env={"PAPERCLIP_WORKSPACE_BRANCH": "ACM-1-boats"})
+
+    assert "on the branch `ACM-1-boats`" in cli_prompt.write(placed, resumed=False)
+    assert "work tree" not in cli_prompt.write(brief, resumed=False)
 
 
 def test_a_first_prompt_tells_everything() -> None:
