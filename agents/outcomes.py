@@ -248,8 +248,9 @@ TABLE: dict[str, Outcome] = {
             Code.BUDGET,
             "Budget reached",
             "A budget does not allow another model call.",
-            "Raise the budget or wait for its next period. A model whose price nobody knows needs"
-            " one, on the page Costs, Prices.",
+            "Raise the budget or wait for its next period, then choose “Try again”: a higher"
+            " limit alone does not start it. A model whose price nobody knows needs one,"
+            " on the page Costs, Prices.",
         ),
         _row(
             Code.INTERNAL,

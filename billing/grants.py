@@ -17,10 +17,13 @@ from django.utils import timezone
 from agents import adapters
 from agents.models import Agent
 from billing import holds, prices, reservations, totals
-from billing.models import Reservation
+from billing.models import Reservation, Window
 from billing.totals import Standing, Whose
 from companies.errors import Refusal
+from companies.format import money
 
+# A refused issue stands blocked, and nothing but a person starts it again.
+AGAIN = "choose “Try again”: a higher limit alone does not start it."
 SIMILAR_RUNS = 50  # of an agent, from which the cost of the next is estimated
 
 
@@ -218,17 +221,24 @@ def _refuse(whose: Whose, amount: int, now: datetime) -> NoReturn:
     if tight is None:
         raise BudgetExhausted(
             "budget_exhausted",
-            "This run may not cost more. Raise the limit of a run to let it go further.",
+            f"This run may not cost more: its next call may cost {money(amount)}, and less than"
+            f" that is left of the limit of a run. Raise that limit, then {AGAIN}",
             details={"reason": "limit_reached", "window": "run", "neededMicros": amount},
         )
     period = holds.PERIODS[tight.window]
-    if tight.is_reached:
+    if tight.is_reached or tight.limit_micros is None:
         message = f"The {tight.scope}'s {period} budget is used up."
     else:
-        message = f"The next call may cost more than the {tight.scope}'s {period} budget has left."
+        left = tight.limit_micros - tight.spent_micros - tight.reserved_micros
+        message = (
+            f"The next call may cost more than the {tight.scope}'s {period} budget has left: at"
+            f" worst {money(amount)}, and {money(max(left, 0))} of {money(tight.limit_micros)} is"
+            f" left, with {money(tight.reserved_micros)} kept aside for other calls."
+        )
+    wait = "" if tight.window == Window.LIFETIME else " or wait for the next period"
     raise BudgetExhausted(
         "budget_exhausted",
-        f"{message} Raise it, or wait for the next period.",
+        f"{message} Raise it{wait}, then {AGAIN}",
         details={"reason": "limit_reached", "neededMicros": amount} | _facts(tight),
     )
 

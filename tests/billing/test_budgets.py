@@ -108,6 +108,17 @@ def test_the_next_call_is_refused_with_the_limit_named(acme: Company, ada: Agent
     assert refused.value.details["limitMicros"] == 100
 
 
+def test_a_total_without_a_next_period_is_not_waited_for(acme: Company, ada: Agent) -> None:
+    limit(acme, ada, 100, window=Window.LIFETIME)
+    book(ada, "a", 130, now=NOVEMBER)
+    with pytest.raises(budgets.BudgetExhausted) as refused:
+        budgets.check_call(agent=ada, now=NOVEMBER)
+    assert refused.value.message == (
+        "The agent's total budget is used up. Raise it, then choose “Try again”: a higher limit"
+        " alone does not start it."
+    )
+
+
 def test_a_limit_of_nothing_allows_nothing(acme: Company, ada: Agent) -> None:
     limit(acme, ada, 0)
     assert holds(ada) == ["agent_budget"]

@@ -115,6 +115,12 @@ def test_what_does_not_fit_beside_what_is_kept_is_refused(acme: Company, ada: Ag
         ask(second, 41)
     assert refused.value.code == "budget_exhausted"
     assert refused.value.details["reservedMicros"] == 60
+    assert refused.value.message == (
+        "The next call may cost more than the agent's monthly budget has left: at worst $0.000041,"
+        " and $0.00004 of $0.0001 is left, with $0.00006 kept aside for other calls. Raise it or"
+        " wait for the next period, then choose “Try again”: a higher limit alone does not"
+        " start it."
+    )
     ask(second, 40)
     assert month(ada).reserved_micros == 100
 
