@@ -467,6 +467,27 @@ def test_an_archived_month_is_counted_or_read_from_its_file(
         audit("verify", "--archive", str(tmp_path))
 
 
+def test_a_month_from_before_the_numbers_comes_back_and_is_no_intruder(
+    acme: Company, now: datetime, tmp_path: Path
+) -> None:
+    """Files that an earlier version wrote know no transaction, and no seal knows their rows."""
+    partitions.ensure(TABLE, now=OLD, ahead=0)
+    try:
+        several(acme, OLD)
+        with as_database_owner() as owner:
+            owner.execute("UPDATE companies_activity SET xid = NULL")
+        archive.archive(table=TABLE, month=MARCH, folder=tmp_path, now=now)
+        several(acme, now, 2)
+        seals.advance(now=now)
+        assert "2 rows proved" in audit("verify")
+        archive.restore(table=TABLE, month=MARCH, folder=tmp_path, now=now)
+        assert "2 rows proved" in audit("verify")
+        assert Activity.objects.count() == 8
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TABLE IF EXISTS companies_activity_2025_03")
+
+
 def test_a_row_changed_in_file_and_manifest_is_named(
     march: Company, now: datetime, tmp_path: Path
 ) -> None:

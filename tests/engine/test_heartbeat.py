@@ -14,7 +14,7 @@ from agents.adapters import base
 from agents.models import Agent, HeartbeatRun, Hold, RunEvent
 from billing.models import CostEvent
 from companies import activity, secrets
-from companies.models import Activity
+from companies.models import Activity, Secret, SecretRead
 from issues.models import Checkout, Comment, Issue
 from paperclip.engine import notes
 from tests import factories
@@ -297,6 +297,9 @@ def test_secrets_reach_the_adapter_and_never_a_row(
     assert puppet.briefs[0].api_key not in everything
     assert "it is [redacted] and [redacted]!" in everything
     assert value not in Comment.objects.get(issue=task).body
+    opened = SecretRead.objects.get()
+    assert (opened.purpose, opened.run_id) == ("run", run.pk)
+    assert opened.secret_id == Secret.objects.get(name="KEY_A").id
 
 
 def test_a_variable_of_the_server_is_given_when_it_is_named_and_looks_like_a_key(

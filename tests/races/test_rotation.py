@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from datetime import datetime
+from datetime import datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from companies.activity import SYSTEM
 from companies.errors import Conflict
 from companies.models import Company, IdempotencyRecord, SealingKey, Secret, SecretRead, User
 from paperclip import fingerprints
+from paperclip.engine import tick
 from tests.races.threads import together
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -108,7 +109,7 @@ def test_what_an_earlier_version_sealed_opens_and_gets_an_envelope(
     )
     assert reveal(acme, "KEY", now=now) == {"KEY": "old"}
 
-    assert "1 are sealed, 1 not by the current key" in rotate("--dry-run")
+    assert "1 sealed, 1 of them not by the current key" in rotate("--dry-run")
     assert "kept answers: 1 wrapped" in rotate()
 
     assert keys_in_use() == {current_head()}
@@ -122,7 +123,7 @@ def test_what_an_earlier_version_sealed_opens_and_gets_an_envelope(
 def test_a_dry_run_changes_nothing(acme: Company, now: datetime) -> None:
     many(acme, now, 3)
     before = list(Secret.objects.values_list("sealed", flat=True)), SealingKey.objects.count()
-    assert "secrets: 3 are sealed, 0 not by the current key" in rotate("--dry-run")
+    assert "secrets: 3 sealed, 0 of them not by the current key" in rotate("--dry-run")
     assert (list(Secret.objects.values_list("sealed", flat=True)), SealingKey.objects.count()) == (
         before
     )
@@ -316,6 +317,14 @@ def test_who_opened_which_secret_is_written_down(
         (acme.id, secret.id, "run", run, None, now),
         (acme.id, secret.id, "test", None, olga.id, now),
     ]
+
+
+def test_who_opened_what_is_forgotten_after_ninety_days(acme: Company, now: datetime) -> None:
+    put(acme, "KEY", "value", now)
+    for days in (0, 89, 91):
+        reveal(acme, "KEY", now=now - timedelta(days=days))
+    tick.forget(now=now)
+    assert {(now - row.read_at).days for row in SecretRead.objects.all()} == {0, 89}
 
 
 def test_rotation_with_a_batch_of_nonsense_is_refused(db: None) -> None:

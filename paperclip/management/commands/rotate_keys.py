@@ -60,7 +60,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{format.count(keys, 'sealing key')}")
         for count in rotation.counts():
             self.stdout.write(
-                f"{count.place}: {count.done + count.left} are sealed, {count.left} not by the"
+                f"{count.place}: {count.done + count.left} sealed, {count.left} of them not by the"
                 " current key; a rotation wraps them all"
             )
 
