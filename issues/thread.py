@@ -231,6 +231,8 @@ def sentence(change: Activity) -> list[tuple[str, str, str]]:
             pieces.append(("made this blocked by", text, ""))
         elif name == "blocked_reason" and value:
             pieces.append(("said why it is blocked:", str(value), ""))
+    if change.details.get("stopped"):
+        pieces.append(("because the run was ended:", str(change.details["stopped"]), ""))
     if not pieces and not before:
         noun, _, verb = change.action.partition(".")
         words = verb.replace("_", " ")

@@ -207,6 +207,11 @@ def _conclude(
                 "after": {"status": row.status},
                 "by": "end of run",
                 **({"code": end.code} if end.code else {}),
+                **(
+                    {"stopped": run.cancel_reason}
+                    if end.status == Run.CANCELLED and run.cancel_reason
+                    else {}
+                ),
             },
         )
     consequences.announce(row)
