@@ -131,9 +131,17 @@ def enable(*, row: ProviderConnection, actor: Actor, now: datetime) -> ProviderC
 
 
 @transaction.atomic
-def delete(*, row: ProviderConnection, actor: Actor, now: datetime) -> None:
-    """Forget a connection. Raises Conflict while agents use it."""
+def delete(
+    *, row: ProviderConnection, actor: Actor, now: datetime, if_version: int | None = None
+) -> None:
+    """Forget a connection. Raises Conflict while agents use it, and for an old `if_version`."""
     row = _locked(row)
+    if if_version is not None and if_version != row.version:
+        raise Conflict(
+            "version_conflict",
+            "Somebody else has changed this connection in the meantime.",
+            details={"version": row.version},
+        )
     users = sorted(agent.name for agent in used_by(row))
     if users:
         raise Conflict(

@@ -121,7 +121,12 @@ def change_connection(
 )
 def delete_connection(request: HttpRequest, connection_id: uuid.UUID) -> HttpResponse:
     row = _find(request, connection_id, "manage")
-    connections.delete(row=row, actor=wire.principal(request).actor, now=timezone.now())
+    connections.delete(
+        row=row,
+        actor=wire.principal(request).actor,
+        now=timezone.now(),
+        if_version=wire.if_match(request),
+    )
     return wire.answer({"ok": True})
 
 

@@ -351,7 +351,9 @@ def _set_manager(agent: Agent, manager: Agent | None) -> None:
         if above is None:
             return
         if above == agent.pk:
-            raise Invalid("org_cycle", "An agent cannot report to itself.", field="reports_to")
+            raise Invalid(
+                "org_cycle", "An agent cannot report to itself.", field="reports_to", status=422
+            )
         above = managers.get(above)
     raise Invalid("org_too_deep", "The line of managers is too long.", field="reports_to")
 

@@ -17,7 +17,7 @@ from agents.models import Agent, HeartbeatRun
 from billing import answers, ledger, reports
 from billing.models import CostEvent, Scope, Window
 from companies import wire
-from companies.errors import Invalid
+from companies.errors import Forbidden, Invalid
 from companies.ids import new_id
 from companies.models import Goal, Project
 from issues.api import find as find_issue
@@ -64,7 +64,7 @@ def report_cost(request: HttpRequest, company: str, body: NewCost) -> HttpRespon
     caller, now = wire.principal(request), timezone.now()
     found = wire.company(request, company, None)
     if caller.agent_id is not None and caller.agent_id != body.agent_id:
-        raise Invalid("other_agent", "An agent reports its own costs.", field="agentId")
+        raise Forbidden("other_agent", "An agent reports its own costs.")
     run_id = caller.run_id or body.heartbeat_run_id
     for model, value, field in (
         (Agent, body.agent_id, "agentId"),

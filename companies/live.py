@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 WAKE_CHANNEL = "paperclip_wake"  # payload: nothing
 CANCEL_CHANNEL = "paperclip_cancel"  # payload: a run's id
 LIVE_CHANNEL = "paperclip_live"  # payload: a JSON list of [company, topic, entity or null]
+TOPICS = frozenset(
+    {"issues", "issue", "runs", "run", "agents", "agent", "activity", "costs", "inbox"}
+)
 SENT_AT = "sent_at"  # as the topic of no company: when the database sent the payload, in ms
 SPACING_SECONDS = 0.04
 IDLE_SECONDS = 30.0  # after which the thread and its connection go
@@ -47,8 +50,7 @@ def cancel(run_id: uuid.UUID) -> None:
 def publish(company_id: uuid.UUID, topic: str, entity_id: uuid.UUID | None = None) -> None:
     """After the commit: what `topic` shows of this company has changed.
 
-    Topics: issues, issue, runs, run, agents, agent, activity, costs, inbox; the singular ones
-    carry an entity's id.
+    It is one of TOPICS; the singular ones carry an entity's id.
     """
     notice = (str(company_id), topic, str(entity_id) if entity_id else None)
     transaction.on_commit(lambda: _sender().put_live(notice))

@@ -303,8 +303,11 @@ def written(body: bytes, status: int = 200) -> HttpResponse:
 def refusal(
     status: int, code: str, message: str, details: Mapping[str, Any] | None = None
 ) -> HttpResponse:
-    """The one shape of all errors."""
-    return answer({"error": message, "code": code, "details": dict(details or {})}, status)
+    """The one shape of all errors. A 400 always lists what is wrong, if only itself."""
+    details = dict(details or {})
+    if status == 400:
+        details.setdefault("issues", [{"path": [], "code": code, "message": message}])
+    return answer({"error": message, "code": code, "details": details}, status)
 
 
 # --- pages by key ----------------------------------------------------------------------------

@@ -274,10 +274,16 @@ def change_issue(request: HttpRequest, issue: str, body: IssueChange) -> HttpRes
     "/issues/{issue}", response=answers.WrittenIssue, summary="Delete an issue with its thread"
 )
 def delete_issue(request: HttpRequest, issue: str) -> HttpResponse:
-    """409 while a run works on it. Runs, costs and activity stay."""
+    """409 while a run works on it, or with `If-Match` after a change of somebody else. Runs, costs
+    and activity stay."""
     found = find(request, issue, "operate")
     shape = shapes.written(found)
-    deletion.delete_issue(issue=found, actor=wire.principal(request).actor, now=timezone.now())
+    deletion.delete_issue(
+        issue=found,
+        actor=wire.principal(request).actor,
+        now=timezone.now(),
+        if_version=wire.if_match(request),
+    )
     return wire.answer(shape)
 
 

@@ -178,12 +178,7 @@ def update(
     rows = {issue.id} | (graph.neighbours(issue) if closing else set())
     locked = graph.lock_rows(rows | ({wish["parent"].id} if wish.get("parent") else set()))
     row = locked.pop(issue.id, None) or graph.lock_row(issue.id)
-    if if_version is not None and row.version != if_version:
-        raise Conflict(
-            "version_conflict",
-            "Somebody else has changed this issue in the meantime.",
-            details={"expected": if_version, "version": row.version, "status": row.status},
-        )
+    graph.refuse_version(row, if_version)
     if wish:
         ownership.check_change(issue=row, actor=actor)
     posted = _post(row, comment, actor=actor, now=now) if comment is not None else None

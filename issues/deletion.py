@@ -40,16 +40,20 @@ def delete_comment(*, comment: Comment, actor: Actor, now: datetime | None = Non
 
 
 @transaction.atomic
-def delete_issue(*, issue: Issue, actor: Actor, now: datetime | None = None) -> None:
+def delete_issue(
+    *, issue: Issue, actor: Actor, now: datetime | None = None, if_version: int | None = None
+) -> None:
     """Delete an issue with its thread and documents; its children stay, its runs and costs too.
 
     A person's decision. Queued runs are cancelled. Raises Conflict while one is running, or while
-    there is a work tree: what is in it is looked at first.
+    there is a work tree (what is in it is looked at first), and for another version than
+    `if_version`.
     """
     now = now or timezone.now()
     if actor.type == "agent":
         raise Forbidden("people_only", "Only a person deletes an issue.")
     row = graph.lock_row(issue.id)
+    graph.refuse_version(row, if_version)
     running = HeartbeatRun.Status.RUNNING
     if HeartbeatRun.objects.filter(issue=row, status=running).exists():
         raise Conflict("run_live", "An agent works on this issue; stop the run first.")

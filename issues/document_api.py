@@ -98,7 +98,12 @@ def put_document(request: HttpRequest, issue: str, key: str, body: DocumentBody)
 @router.delete("/issues/{issue}/documents/{key}", response=Ok, summary="Delete a document")
 def delete_document(request: HttpRequest, issue: str, key: str) -> HttpResponse:
     row = documents.find(find(request, issue, "operate"), wire.word(key))
-    documents.delete(document=row, actor=wire.principal(request).actor, now=timezone.now())
+    documents.delete(
+        document=row,
+        actor=wire.principal(request).actor,
+        now=timezone.now(),
+        if_version=wire.if_match(request),
+    )
     return wire.answer({"ok": True})
 
 

@@ -112,11 +112,25 @@ def restore(
 
 
 @transaction.atomic
-def delete(*, document: Document, actor: Actor, now: datetime | None = None) -> None:
-    """Delete a document with its revisions: a person's decision."""
+def delete(
+    *,
+    document: Document,
+    actor: Actor,
+    now: datetime | None = None,
+    if_version: int | None = None,
+) -> None:
+    """Delete a document with its revisions: a person's decision. Raises Conflict for one that is
+    locked, and for another revision than `if_version`."""
     if actor.type == "agent":
         raise Forbidden("people_only", "Only a person deletes a document.")
+    document = Document.objects.select_for_update().get(pk=document.pk)
     _check_lock(document, actor)
+    if if_version is not None and if_version != document.revision:
+        raise Conflict(
+            "version_conflict",
+            "The document has changed since you read it.",
+            details={"version": document.revision},
+        )
     details = {"key": document.key, "revision": document.revision}
     _tell(document.issue, "issue.document_deleted", details, actor, now or timezone.now())
     document.delete()

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from django.db import connection
 
 from companies import rows
-from companies.errors import Invalid, NotFound
+from companies.errors import Conflict, Invalid, NotFound
 from issues.models import Blocker, Issue
 
 MAX_DEPTH = 100  # steps a walk takes at most; longer chains are refused
@@ -118,6 +118,7 @@ def refuse_blocker_circle(issue: Issue, blocking: Iterable[Issue]) -> None:
                 "chain_too_long",
                 f"A chain of blockers has at most {MAX_DEPTH} issues.",
                 field="blocked_by",
+                status=422,
             )
     if not found:
         return
@@ -127,6 +128,7 @@ def refuse_blocker_circle(issue: Issue, blocking: Iterable[Issue]) -> None:
         "These issues would wait for each other: " + " ← ".join(way) + ".",
         field="blocked_by",
         details={"path": way},
+        status=422,
     )
 
 
@@ -150,6 +152,16 @@ def _way(starts: list[uuid.UUID], target: uuid.UUID) -> list[str]:
     return [names[one] for one in reversed(way)]
 
 
+def refuse_version(row: Issue, expected: int | None) -> None:
+    """Raise Conflict when the locked row is another version than the caller has seen."""
+    if expected is not None and row.version != expected:
+        raise Conflict(
+            "version_conflict",
+            "Somebody else has changed this issue in the meantime.",
+            details={"expected": expected, "version": row.version, "status": row.status},
+        )
+
+
 def ancestor_ids(issue_id: uuid.UUID) -> list[uuid.UUID]:
     """Ids of the issue's parents, nearest first."""
     with connection.cursor() as cursor:
@@ -165,6 +177,12 @@ def refuse_parent_circle(issue: Issue, parent: Issue) -> None:
             "parent_cycle",
             f"{parent.identifier} is below {issue.identifier} and cannot be its parent.",
             field="parent",
+            status=422,
         )
     if len(above) > MAX_DEPTH:
-        raise Invalid("tree_too_deep", f"Issues nest at most {MAX_DEPTH} deep.", field="parent")
+        raise Invalid(
+            "tree_too_deep",
+            f"Issues nest at most {MAX_DEPTH} deep.",
+            field="parent",
+            status=422,
+        )

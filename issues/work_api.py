@@ -14,7 +14,7 @@ from agents import shapes as run_shapes
 from agents.answers import LiveRun, RunOfIssue
 from agents.models import Agent, HeartbeatRun
 from companies import access, wire
-from companies.errors import Invalid, NotFound
+from companies.errors import Forbidden, NotFound
 from issues import answers, ownership, shapes, work
 from issues.api import Nothing, Status, find, reference
 
@@ -60,7 +60,7 @@ def _worker(caller: access.Principal, company_id: uuid.UUID, agent_id: uuid.UUID
     agent = wire.one_of_company(Agent, company_id, agent_id, "agentId")
     assert agent is not None  # the body always names one
     if caller.agent_id is not None:
-        raise Invalid("other_agent", "An agent checks out for itself.", field="agentId")
+        raise Forbidden("other_agent", "An agent checks out for itself.")
     return agent
 
 

@@ -28,7 +28,7 @@ from agents.run_api import router as runs
 from billing.api import router as billing
 from billing.budget_api import router as budgets
 from billing.price_api import router as prices
-from companies import idempotency, wire
+from companies import idempotency, wire, wire_names
 from companies.api import router as companies
 from companies.cli_login_api import router as cli_login
 from companies.errors import Refusal
@@ -127,12 +127,12 @@ for tag, router in (
 
 
 def on_refusal(request: HttpRequest, error: Refusal) -> HttpResponse:
+    path, message = wire_names.named(error)
     details = error.details
-    if error.status == 400:  # names what was wrong like those of a body's shape
-        path = error.field.split(".") if error.field else []
-        found = {"path": path, "code": error.code, "message": error.message}
+    if error.status == 400:  # told like what is wrong with the shape of a body
+        found = {"path": path, "code": error.code, "message": message}
         details = {"issues": [found], **details}
-    response = wire.refusal(error.status, error.code, error.message, details)
+    response = wire.refusal(error.status, error.code, message, details)
     if error.status == 401:
         response["WWW-Authenticate"] = "Bearer"
     if "retryAfter" in error.details:

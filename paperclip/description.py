@@ -99,6 +99,10 @@ VERSIONS = frozenset({"version", "latestRevisionNumber"})
 
 def _has_version(schema: OpenAPISchema, operation: dict[str, Any], method: str) -> bool:
     """Does this operation change a thing that says which version it is?"""
+    if method == "delete":
+        return operation["operationId"].endswith(
+            ("delete_issue", "delete_document", "delete_connection")
+        )
     if method not in ("patch", "put"):
         return False
     shapes = schema["components"]["schemas"]

@@ -22,7 +22,7 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from companies import wire
+from companies import live, wire
 from paperclip.bridge import Receive, Scope, Send
 from paperclip.streams import hub as hubs
 from paperclip.streams import sse, viewers
@@ -76,10 +76,10 @@ async def _route(hub: hubs.Hub, scope: Scope, receive: Receive, send: Send) -> C
     if match := _RUN_PATH.fullmatch(scope["path"]):
         may_watch = partial(viewers.may_watch_run, proof, match[1])
         run_id = await hub.threads.run(may_watch)
-        after = _last_event_id(scope) or _number(query.get("after", ["0"])[0])
+        after = _last_event_id(scope) or _asked_number(query.get("after", ["0"])[0])
         return follow_run(hub, run_id, after=after, check=may_watch)
     company = query.get("company", [""])[0]
-    topics = frozenset(t for t in query.get("topics", [""])[0].split(",") if t)
+    topics = _topics(query.get("topics", [""])[0])
     check = partial(viewers.may_watch_company, proof, company)
     company_id = await hub.threads.run(check)
     since = query.get("since", [""])[0]
@@ -335,7 +335,11 @@ async def _pump(chunks: Chunks, receive: Receive, send: Send) -> None:
 
 
 async def _refuse(send: Send, denied: Denied) -> None:
-    body = wire.dumps({"error": str(denied), "code": denied.code, "details": {}})
+    details = {}
+    if denied.field:
+        found = {"path": [denied.field], "code": denied.code, "message": str(denied)}
+        details = {"issues": [found]}
+    body = wire.dumps({"error": str(denied), "code": denied.code, "details": details})
     headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
     if denied.status == 503:
         headers.append((b"retry-after", b"2"))
@@ -360,6 +364,20 @@ def _header(scope: Scope, name: bytes) -> str | None:
 
 def _last_event_id(scope: Scope) -> int:
     return _number(_header(scope, b"last-event-id") or "0")
+
+
+def _topics(text: str) -> frozenset[str]:
+    topics = frozenset(topic for topic in text.split(",") if topic)
+    if topics - live.TOPICS:  # it would be silent for ever
+        known = ", ".join(sorted(live.TOPICS))
+        raise Denied(400, "invalid", f"topics are some of {known}.", field="topics")
+    return topics
+
+
+def _asked_number(text: str) -> int:
+    if _number(text) == 0 and text.strip("0"):
+        raise Denied(400, "invalid", "after is the seq of an event.", field="after")
+    return _number(text)
 
 
 def _number(text: str) -> int:

@@ -116,8 +116,9 @@ def identify(proof: Proof) -> access.Principal | None:
 class Denied(Exception):
     """The stream is refused, or over; carries the JSON error."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, *, field: str = "") -> None:
         super().__init__(message)
+        self.field = field
         self.status = status
         self.code = code
 

@@ -9,6 +9,8 @@ import pytest
 from django.db import OperationalError
 
 from agents.models import Agent, AgentKey, HeartbeatRun
+from companies import wire_names
+from companies.errors import Invalid
 from companies.models import Company, OperatorKey, User
 from issues import board
 from issues.models import Issue
@@ -364,3 +366,94 @@ def test_a_name_of_blanks_is_none(
     assert as_olga.send(method, f"/api{where}", given).status_code == 400
     ada.refresh_from_db()
     assert ada.name == "Ada"
+
+
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        ("/api/companies/ACM/issues?status=nope", ["status"]),
+        ("/api/companies/ACM/issues?cursor=x", ["cursor"]),
+        ("/api/companies/ACM/issues?limit=x", ["limit"]),
+    ],
+)
+def test_a_400_of_an_address_names_its_parameter(
+    as_olga: Caller, acme: Company, path: str, where: list[str]
+) -> None:
+    refused = as_olga.send("GET", path)
+    assert refused.status_code == 400, refused.content
+    assert refused.json()["details"]["issues"][0]["path"] == where
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_every_400_lists_what_is_wrong(name: str, as_olga: Caller, acme: Company) -> None:
+    told = post(as_olga, f"/api/companies/{acme.id}/issues", HOSTILE[name]).json()
+    first = told["details"]["issues"][0]
+    assert set(first) == {"path", "code", "message"}
+    assert first["message"] in told["error"]
+
+
+def test_a_400_of_a_header_lists_itself(as_olga: Caller, issue: Issue) -> None:
+    refused = as_olga.send("PATCH", "/api/issues/ACM-1", {"title": "x"}, If_Match='"x"')
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid_if_match")
+    assert refused.json()["details"]["issues"][0]["code"] == "invalid_if_match"
+
+
+def test_a_circle_is_well_formed_but_impossible(
+    as_olga: Caller, acme: Company, issue: Issue
+) -> None:
+    child = as_olga.send("POST", "/api/companies/ACM/issues", {"title": "x"}).json()
+    assert as_olga.send(
+        "PATCH", f"/api/issues/{child['id']}",
+        {"parentId": str(issue.id), "blockedByIssueIds": [str(issue.id)]},
+    ).status_code == 200  # fmt: skip
+
+    for change, code in (
+        ({"parentId": child["id"]}, "parent_cycle"),
+        ({"blockedByIssueIds": [child["id"]]}, "blocker_cycle"),
+    ):
+        refused = as_olga.send("PATCH", "/api/issues/ACM-1", change)
+        assert (refused.status_code, refused.json()["code"]) == (422, code), refused.content
+
+
+def test_an_agent_acts_for_itself_only(
+    as_ada: Caller, acme: Company, ada: Agent, bo: Agent, issue: Issue
+) -> None:
+    cost = {"agentId": str(bo.id), "provider": "p", "model": "m", "costMicros": 1}
+    taking = {"agentId": str(bo.id), "expectedStatuses": ["todo", "backlog"]}
+    for path, body in (
+        ("/api/companies/ACM/cost-events", cost),
+        ("/api/issues/ACM-1/checkout", taking),
+    ):
+        refused = as_ada.send("POST", path, body)
+        assert (refused.status_code, refused.json()["code"]) == (403, "other_agent")
+
+
+def test_a_refusal_speaks_of_fields_as_the_body_does() -> None:
+    told = wire_names.named(
+        Invalid("x", "blocked_by and assignee_agent_id: no.", field="blocked_by")
+    )
+    assert told == (["blockedByIssueIds"], "blockedByIssueIds and assignee_agent_id: no.")
+    told = wire_names.named(Invalid("x", "assignee_agent_id must be one.", field="assignee_agent"))
+    assert told == (["assigneeAgentId"], "assigneeAgentId must be one.")
+    told = wire_names.named(Invalid("x", "in_progress is a status.", field="blocked_reason"))
+    assert told == (["blockedReason"], "in_progress is a status.")
+
+
+def test_a_delete_over_a_change_of_somebody_else_is_refused(
+    as_olga: Caller, acme: Company, issue: Issue
+) -> None:
+    document = "/api/issues/ACM-1/documents/plan"
+    as_olga.send("PUT", document, {"format": "markdown", "body": "Old"})
+    made = {"kind": "anthropic", "name": "C", "baseUrl": "https://api.anthropic.com"}
+    connection = as_olga.send("POST", "/api/companies/ACM/connections", made)
+    assert connection.status_code == 201, connection.content
+    seen = {
+        document: as_olga.send("GET", document)["ETag"],
+        f"/api/connections/{connection.json()['id']}": connection["ETag"],
+        "/api/issues/ACM-1": as_olga.send("GET", "/api/issues/ACM-1")["ETag"],
+    }
+    for path, version in seen.items():
+        refused = as_olga.send("DELETE", path, If_Match='"99"')
+        assert (refused.status_code, refused.json()["code"]) == (409, "version_conflict"), path
+        gone = as_olga.send("DELETE", path, If_Match=version)
+        assert gone.status_code == 200, gone.content

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 
+import orjson
 import pytest
 from django.db import connections
 
@@ -298,3 +299,19 @@ def test_resync_passes_every_choice_of_topics() -> None:
     feed.flush(1_000)
 
     assert b"event: resync" in feed.after(0, frozenset({"issues"}))[0]
+
+
+@pytest.mark.parametrize("query", ["topics=bananas", "topics=issue,bananas", "topics=ISSUES"])
+def test_a_wish_that_nothing_can_meet_is_refused(
+    as_olga: Caller, acme: Company, query: str
+) -> None:
+    async def story() -> None:
+        async with running_hub():
+            viewer = look(f"/events?company={acme.id}&{query}", token=as_olga.token)
+            await viewer.until(lambda v: bool(v.body))
+            assert viewer.status == 400
+            (issue,) = orjson.loads(viewer.body)["details"]["issues"]
+            assert issue["path"] == ["topics"]
+            await viewer.leave()
+
+    asyncio.run(story())

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 from django.conf import settings
 from django.db import InterfaceError, connection, connections, transaction
@@ -349,5 +350,21 @@ def test_the_output_of_another_run_stays_out(as_olga: Caller, adas_run: Heartbea
         async with running_hub():
             viewer = await look(path(adas_run), token=as_olga.token).until_end()
             assert viewer.seqs() == []
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("after", ["x", "-1", "1.5", "9" * 30])
+def test_a_place_that_is_none_is_refused(
+    as_olga: Caller, adas_run: HeartbeatRun, after: str
+) -> None:
+    async def story() -> None:
+        async with running_hub():
+            path = f"/api/heartbeat-runs/{adas_run.id}/stream?after={after}"
+            viewer = look(path, token=as_olga.token)
+            await viewer.until(lambda v: bool(v.body))
+            assert viewer.status == 400
+            (issue,) = orjson.loads(viewer.body)["details"]["issues"]
+            assert issue["path"] == ["after"]
 
     asyncio.run(story())
