@@ -82,6 +82,17 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def share(part: int, whole: int) -> int:
+    """`part` of `whole` in percent, rounded half up; 100 only when it is reached, and of nothing.
+
+    Never below 0: what was given back is no share.
+    """
+    if whole <= 0:
+        return 100
+    percent = (200 * max(part, 0) + whole) // (2 * whole)
+    return 99 if percent >= 100 and part < whole else percent
+
+
 def cost(micros: int | None, unpriced: int | None = 0) -> str:
     """What calls cost of which `unpriced` have no known price: what is known beside what is not,
     so that nobody takes the one for the whole."""
@@ -255,9 +266,16 @@ def initials(name: str) -> str:
     return words[0][0] + words[1][0]
 
 
+def avatar(who: object, kind: str = "agent", css: str = "") -> SafeString:
+    """Initials on a quiet colour that stays the same for a name. Square for agents, round else.
+
+    `who` is a name, or somebody who reads as one: a person shows the same face wherever they are.
+    """
+    return _face(str(who), kind, css)
+
+
 @lru_cache(maxsize=4096, typed=True)
-def avatar(name: str, kind: str = "agent", css: str = "") -> SafeString:
-    """Initials on a quiet colour that stays the same for a name. Square for agents, round else."""
+def _face(name: str, kind: str, css: str) -> SafeString:
     return format_html(
         '<span class="avatar {}" data-kind="{}" data-hue="{}" aria-hidden="true">{}</span>',
         css,

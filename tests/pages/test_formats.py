@@ -9,6 +9,7 @@ from django.utils.safestring import mark_safe
 
 from agents.ansi import Painter, plain
 from companies import charts, format, markdown
+from companies.models import User
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -69,10 +70,39 @@ def test_a_moment_tells_utc_on_hover() -> None:
 
 
 @pytest.mark.parametrize(
+    ("part", "whole", "percent"),
+    [
+        (0, 25, 0),
+        (460_000, 25_000_000, 2),
+        (4, 1_000, 0),
+        (5, 1_000, 1),
+        (995, 1_000, 99),
+        (999_999, 1_000_000, 99),
+        (1_000, 1_000, 100),
+        (1_005, 1_000, 101),
+        (-5, 100, 0),
+        (0, 0, 100),
+    ],
+)
+def test_a_share_rounds_half_up_and_is_whole_only_when_reached(
+    part: int, whole: int, percent: int
+) -> None:
+    assert format.share(part, whole) == percent
+
+
+@pytest.mark.parametrize(
     ("name", "text"), [("Ada", "Ad"), ("Bo Lindqvist", "BL"), ("o@example.org", "oe"), ("", "?")]
 )
 def test_initials_are_two_letters(name: str, text: str) -> None:
     assert format.initials(name) == text
+
+
+def test_a_person_has_one_face_whether_named_or_given() -> None:
+    olga = User(email="operator@localhost", name="Olga Petrova")
+    assert format.avatar(olga, "user") == format.avatar("Olga Petrova", "user")
+    assert ">OP<" in format.avatar(olga, "user")
+    olga.name = ""
+    assert format.avatar(olga, "user") == format.avatar("operator@localhost", "user")
 
 
 def test_colours_last_over_pieces_until_they_are_reset() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 from django.test import Client
 
 from agents.models import Agent, HeartbeatRun
+from companies.format import avatar
 from companies.models import Company, Goal, Project, User
+from issues import work
 from issues.models import Comment, Interaction, Issue
 from tests import factories
 from tests.pages.conftest import Scene
@@ -295,3 +298,26 @@ def test_a_closed_issue_is_archived_and_comes_back(olgas: Client, acme: Company)
     assert shown(text(olgas.get("/c/ACM/issues/?status=all"))) == []
     olgas.post(address, {"undo": "1"})
     assert shown(text(olgas.get("/c/ACM/issues/?status=all"))) == ["ACM-1"]
+
+
+def test_the_thread_says_who_stopped_a_run(
+    olgas: Client, olga: User, acme: Company, ada: Agent, now: datetime
+) -> None:
+    issue = factories.issue(acme, "Forge", status="in_progress", assignee=ada)
+    run = factories.running(ada, issue)
+    work.checkout(issue=issue, agent=ada, run=run)
+    assert olgas.post(f"/c/ACM/runs/{run.id}/cancel").status_code == 302
+    run.refresh_from_db()
+    work.report(run=run, status="cancelled", code="cancelled", message=run.cancel_reason, now=now)
+    thread = olgas.get(f"/c/ACM/issues/{issue.identifier}").content.decode().split('id="thread"')[1]
+    words = " ".join(re.sub(r"<[^>]*>", " ", thread).split())
+    assert f"moved this to To do , because the run was ended: Stopped by {olga}" in words
+
+
+def test_a_person_has_the_same_face_on_every_page(olgas: Client, olga: User, acme: Company) -> None:
+    issue = factories.issue(acme, "Forge", assignee=olga)
+    olgas.post(f"/c/ACM/issues/{issue.identifier}/comments", {"body": "Soon."})
+    for path in ("issues/", f"issues/{issue.identifier}", "settings/", "activity/"):
+        page = text(olgas.get(f"/c/ACM/{path}"))
+        faces = re.findall(r'<span class="avatar [^>]*"user"[^>]*>[^<]*</span>', page)
+        assert set(faces) == {avatar("Olga", "user")}, path
