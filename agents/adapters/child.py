@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Literal
 
+from agents.adapters.output_pipe import OutputPipe
 from agents.adapters.proctree import POLL_SECONDS
 
 LAUNCHER = Path(__file__).with_name("launch.py")
@@ -58,28 +59,22 @@ class Child:
         self.bytes_out = 0
         self._queue: asyncio.Queue[tuple[Channel, str]] = asyncio.Queue(QUEUED_CHUNKS)
         self._discard = False
-        self._transports: list[asyncio.ReadTransport] = []
+        self._pipes: list[OutputPipe] = []
         self._readers: list[asyncio.Task[None]] = []
 
     async def listen(self) -> None:
         """Begin to read its output."""
         assert self._popen.stdout is not None
         assert self._popen.stderr is not None
-        for channel, pipe in (("stdout", self._popen.stdout), ("stderr", self._popen.stderr)):
-            await self._read_from(pipe, channel)  # type: ignore[arg-type]
+        self._pipes = [OutputPipe(self._popen.stdout), OutputPipe(self._popen.stderr)]
+        self._readers = [
+            asyncio.create_task(self._pump(self._pipes[0], "stdout")),
+            asyncio.create_task(self._pump(self._pipes[1], "stderr")),
+        ]
 
-    async def _read_from(self, pipe: IO[bytes], channel: Channel) -> None:
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=CHUNK_BYTES, loop=loop)
-        transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader, loop=loop), pipe
-        )
-        self._transports.append(transport)
-        self._readers.append(loop.create_task(self._pump(reader, channel)))
-
-    async def _pump(self, reader: asyncio.StreamReader, channel: Channel) -> None:
+    async def _pump(self, pipe: OutputPipe, channel: Channel) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        while chunk := await reader.read(CHUNK_BYTES):
+        while chunk := await pipe.read(CHUNK_BYTES):
             self.bytes_out += len(chunk)
             text = decoder.decode(chunk)
             if text and not self._discard:
@@ -125,8 +120,8 @@ class Child:
         """Let go of its pipes; whoever still holds the other end no longer matters."""
         for task in self._readers:
             task.cancel()
-        for transport in self._transports:
-            transport.close()
+        for pipe in self._pipes:
+            pipe.close()
         self._stdin.close()
         self._popen.poll()
 
