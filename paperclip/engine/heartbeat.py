@@ -127,6 +127,8 @@ class Heartbeat:
             if ending is not None and self.why != FENCED:
                 self._trace.end(status=ending.status, code=ending.code)
                 await self.journal.settle()
+                if self.journal.stale:  # some of what it said is lost: it is another's by now
+                    raise runs.Stale
                 faultpoints.reach("written", self.claimed.run_id)
                 await self._close(ending)
                 faultpoints.reach("committed", self.claimed.run_id)

@@ -30,9 +30,17 @@ class Lease:
 
     def __init__(self) -> None:
         self._trusted_until = 0.0
+        self._begun = False
 
     def renewed(self, *, asked_at: float) -> None:
-        """A renewal was granted that was asked for at `asked_at` (monotonic seconds)."""
+        """A renewal was granted that was asked for at `asked_at` (monotonic seconds).
+
+        Trust that has ended stays ended: what runs had to say meanwhile was refused, and they
+        would go on as if it had been written.
+        """
+        if self._begun and not self.good:
+            return
+        self._begun = True
         self._trusted_until = asked_at + workers.LEASE_SECONDS - MARGIN_SECONDS
 
     def end(self) -> None:

@@ -226,6 +226,30 @@ def test_hostile_output_is_kept_and_breaks_nothing(during, puppet, pia):
     assert max(lengths) <= output.PIECE_CHARS
 
 
+def test_a_run_whose_output_was_refused_does_not_end_well(during, puppet, pia, monkeypatch):
+    """It would stand there as done, without what it said."""
+    short_lease(monkeypatch, 2)
+    goes_on = asyncio.Event()
+
+    async def play(brief: base.Brief):
+        yield base.Text("hello\n", "stdout")
+        await goes_on.wait()
+        yield base.Done()
+
+    puppet.play = play
+    run = queue(pia)
+
+    async def watch(one: Shift) -> None:
+        await until(lambda: run.pk in one.running)
+        puppet.play = finish  # whoever repeats it
+        one.running[run.pk][0].journal.refuse()
+        goes_on.set()
+        await until(is_(run, "lost"))
+
+    during(watch)
+    assert HeartbeatRun.objects.get(retry_of=run).attempt == 2
+
+
 def test_who_has_lost_a_run_stops_it_and_writes_no_more(during, puppet, pia):
     async def play(brief: base.Brief):
         for number in range(1_000):
