@@ -75,7 +75,7 @@ class Person:
     def rate(self) -> int | None:
         """Share of the runs of 14 days that succeeded, in percent."""
         ended = self.succeeded + self.failed
-        return round(100 * self.succeeded / ended) if ended else None
+        return format.share(self.succeeded, ended) if ended else None
 
     @property
     def simulated(self) -> bool:

@@ -19,6 +19,7 @@ from django.db.models.functions import Coalesce
 
 from billing import reports
 from billing.models import CostEvent, Scope, Window
+from companies import format
 from issues.models import Issue
 
 LOOK_BACK_DAYS = 28
@@ -219,4 +220,4 @@ def _hit_percent(costs: Sequence[int]) -> int | None:
     for position in range(LEAST_ISSUES, len(costs)):
         low, _, high = _range(costs[:position])
         hits.append(low <= costs[position] <= high)
-    return round(100 * statistics.fmean(hits)) if len(hits) >= LEAST_ISSUES else None
+    return format.share(sum(hits), len(hits)) if len(hits) >= LEAST_ISSUES else None

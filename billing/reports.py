@@ -19,7 +19,7 @@ from django.db.models.functions import Coalesce
 from agents.models import Agent, HeartbeatRun
 from billing import replica, totals
 from billing.models import Budget, CostEvent, DayCost, Reservation, Scope, Spend, Window
-from companies import partitions, rows, wire
+from companies import format, partitions, rows, wire
 from companies.models import Company, Goal, Project
 
 
@@ -75,15 +75,16 @@ class Limit:
 
     @property
     def percent(self) -> int:
-        """Of the limit, rounded down; a limit of 0 is always used up."""
-        limit = self.budget.limit_micros
-        return 100 if limit == 0 else max(0, self.spent_micros * 100 // limit)
+        """Of the limit, as shown; a limit of 0 is always used up."""
+        return format.share(self.spent_micros, self.budget.limit_micros)
 
     @property
     def state(self) -> str:
         if self.percent >= 100:
             return "reached" if self.budget.is_hard else "over"
-        return "warning" if self.percent >= self.budget.warn_percent else "ok"
+        # By the amounts: what is shown may be rounded up to a mark that is not passed.
+        mark = self.budget.limit_micros * self.budget.warn_percent
+        return "warning" if self.spent_micros * 100 >= mark else "ok"
 
 
 def month(*, company_id: uuid.UUID, now: datetime) -> Summary:

@@ -21,7 +21,7 @@ from agents.models import Agent, HeartbeatRun, Hold
 from agents.views import rows as run_rows
 from billing import replica, reports
 from billing.views import costs
-from companies import charts, history
+from companies import charts, format, history
 from companies.models import Company, Membership, User
 from companies.views import activity as activity_page
 from companies.views.door import PageRequest, page
@@ -210,7 +210,7 @@ def _glance(request: PageRequest) -> dict[str, Any]:
         "stuck": stuck,
         "upcoming": upcoming,
         "summary": summary,
-        "percent": summary.spent_micros * 100 // limit if limit else None,
+        "percent": format.share(summary.spent_micros, limit) if limit else None,
     }
 
 
@@ -292,7 +292,7 @@ def _recent(request: PageRequest) -> dict[str, Any]:
         "days": days,
         "succeeded": succeeded,
         "failed": failed,
-        "rate": round(100 * succeeded / (succeeded + failed)) if succeeded + failed else None,
+        "rate": format.share(succeeded, succeeded + failed) if succeeded + failed else None,
     }
 
 

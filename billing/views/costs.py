@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST
 from billing import audit, budgets, forecast, incidents, replica, reports, tables
 from billing.forms import BudgetForm
 from billing.models import Budget
-from companies import charts
+from companies import charts, format
 from companies.errors import NotFound, Refusal
 from companies.models import Company
 from companies.views.door import PageRequest, page
@@ -93,7 +93,7 @@ def month(company: Company, now: Any) -> dict[str, Any]:
         "summary": summary,
         "forecast": expected,
         "ahead": ahead,
-        "percent": summary.spent_micros * 100 // limit if limit else None,
+        "percent": format.share(summary.spent_micros, limit) if limit else None,
         "fraction": summary.spent_micros / limit if limit else 0.0,
         "daily": daily,
         "unusual": forecast.unusual_days_of(series),

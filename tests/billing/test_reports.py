@@ -111,7 +111,11 @@ def test_limits_show_what_is_left_of_them(acme: Company, ada: Agent) -> None:
         )
     book(ada, "a", 85, now=NOVEMBER)
     company, agent = reports.limits(company=acme, now=NOVEMBER)
-    assert (company.name, company.percent, company.state) == ("Acme", 8, "ok")
+    assert (company.name, company.percent, company.state) == ("Acme", 9, "ok")
     assert (agent.name, agent.percent, agent.state) == ("Ada", 85, "warning")
     assert agent.resets_at == datetime(2026, 12, 1, tzinfo=UTC)
     assert agent.budget.window == Window.MONTH
+    book(ada, "b", 711, now=NOVEMBER)
+    company, agent = reports.limits(company=acme, now=NOVEMBER)
+    assert (company.percent, company.state) == (80, "ok")  # 79.6: the mark is not passed
+    assert (agent.percent, agent.state) == (796, "reached")
