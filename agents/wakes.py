@@ -23,13 +23,16 @@ from companies.activity import Actor
 from companies.ids import new_id
 from companies.models import Activity
 
-MANUAL = "manual"
+MANUAL = "manual"  # a person's word, and nobody else's
+CALLED = "agent_called"  # another agent asked for a heartbeat
 TIMER = "heartbeat_timer"
 MEDIUM = 2
-WAKES_AN_HOUR = 30  # that agents may cause on one issue, without a person's word in between
+# That agents may cause on one issue, or of one agent about none, without a person's word between.
+WAKES_AN_HOUR = 30
 # Reasons that call an agent to answer, also on an issue that is closed or somebody else's.
 ANSWERING = (
     MANUAL,
+    CALLED,
     "issue_commented",
     "issue_comment_mentioned",
     "issue_reopened_via_comment",
@@ -80,9 +83,11 @@ WHERE a.id = %(agent_id)s AND a.status = 'active' AND c.status <> 'archived'
 ON CONFLICT (agent_id, issue_id) WHERE status = 'queued' DO UPDATE SET
     wake_count = run.wake_count + 1,
     priority = least(run.priority, excluded.priority),
-    -- A regular beat is the weakest reason to be awake; anything else says more.
-    reason = CASE WHEN excluded.reason = 'heartbeat_timer' THEN run.reason
-                  ELSE excluded.reason END,
+    -- A regular beat is the weakest reason to be awake, an agent's call the next; anything else
+    -- says more.
+    reason = CASE WHEN excluded.reason = 'heartbeat_timer'
+                    OR excluded.reason = 'agent_called' AND run.reason <> 'heartbeat_timer'
+                  THEN run.reason ELSE excluded.reason END,
     comment_ids = run.comment_ids || ARRAY(
         SELECT fresh.id FROM unnest(excluded.comment_ids) WITH ORDINALITY AS fresh (id, place)
         WHERE fresh.id <> ALL (run.comment_ids) ORDER BY fresh.place),
@@ -125,9 +130,12 @@ def wake(
     timer slot (`scheduled_for`) is the run that it made before. Holds and caps do not refuse a
     wish, they keep the run waiting. Refusals: own_change (an agent's own acts never wake it),
     agent_terminated, agent_pending_approval, wake_on_demand_off, company_archived, wake_limit
-    (agents have called each other about this issue too often within an hour).
+    (agents have called each other about this issue too often within an hour, or this agent about
+    none). Raises ValueError when anyone but a person gives the reason MANUAL.
     """
     now = now or timezone.now()
+    if reason == MANUAL and actor.type == "agent":
+        raise ValueError("An agent is no person: its wakes are not manual.")
     if _own_change(agent, actor, reason, source):
         return Wake(refused="own_change")
     keyed = idempotency_key is not None or scheduled_for is not None
@@ -139,7 +147,7 @@ def wake(
     known = _known(keys) if keyed else None
     if known is not None:
         return Wake(run_id=known)
-    if issue is not None and actor.type == "agent" and _is_ping_pong(agent, issue, now):
+    if actor.type == "agent" and _is_ping_pong(agent, issue, now):
         return Wake(refused="wake_limit")
     values = {
         **_values(agent, issue, reason=reason, source=source, actor=actor, now=now),
@@ -224,21 +232,22 @@ def _became(agent: Agent, issue: Wakeable | None, row: tuple[uuid.UUID, bool] | 
 
 
 def _own_change(agent: Agent, actor: Actor, reason: str, source: str) -> bool:
-    return (
-        actor.type == "agent"
-        and actor.id == agent.pk
-        and source != HeartbeatRun.Source.RETRY
-        and reason != MANUAL
-    )
+    return actor.type == "agent" and actor.id == agent.pk and source != HeartbeatRun.Source.RETRY
 
 
-def _is_ping_pong(agent: Agent, issue: Wakeable, now: datetime) -> bool:
-    """Have agents been called about this issue as often as they may? Said once in the activity."""
+def _is_ping_pong(agent: Agent, issue: Wakeable | None, now: datetime) -> bool:
+    """Have agents been called about this issue, or this agent about none, as often as they may?
+    Said once in the activity."""
     since = now - timedelta(hours=1)
-    runs = HeartbeatRun.objects.filter(issue_id=issue.pk).exclude(reason__in=(MANUAL, TIMER))
+    subject = issue or agent
+    kind = "agent" if issue is None else "issue"
+    if issue is None:
+        runs = HeartbeatRun.objects.filter(agent_id=agent.pk, issue_id=None, reason=CALLED)
+    else:
+        runs = HeartbeatRun.objects.filter(issue_id=issue.pk).exclude(reason__in=(MANUAL, TIMER))
     if runs.filter(created_at__gt=since).count() < WAKES_AN_HOUR:
         return False  # nearly always; the rest is asked for when it matters
-    about = Activity.objects.filter(entity_id=issue.pk, occurred_at__gt=since)
+    about = Activity.objects.filter(entity_id=subject.pk, occurred_at__gt=since)
     spoke = about.filter(actor_type=Activity.ActorType.USER).order_by("-occurred_at").first()
     if spoke is not None:
         since = spoke.occurred_at
@@ -246,14 +255,14 @@ def _is_ping_pong(agent: Agent, issue: Wakeable, now: datetime) -> bool:
         if runs.filter(created_at__gt=since).count() < WAKES_AN_HOUR:
             return False
     activity.flush()
-    if not about.filter(action="issue.wakes_cut").exists():
+    if not about.filter(action=f"{kind}.wakes_cut").exists():
         activity.record(
             company_id=agent.company_id,
             actor=activity.SYSTEM,
-            action="issue.wakes_cut",
-            entity_type="issue",
-            entity_id=issue.pk,
-            entity_name=str(issue),
+            action=f"{kind}.wakes_cut",
+            entity_type=kind,
+            entity_id=subject.pk,
+            entity_name=str(subject),
             details={"wakesAnHour": WAKES_AN_HOUR, "agentId": str(agent.pk)},
             now=now,
         )

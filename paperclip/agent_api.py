@@ -347,7 +347,8 @@ def terminate_agent(request: HttpRequest, agent: str, body: Nothing | None = Non
 
 @router.post("/agents/{agent}/wakeup", response={202: Run}, summary="Ask for a heartbeat")
 def wake_agent(request: HttpRequest, agent: str, body: Wakeup) -> HttpResponse:
-    """Answers with the run that is queued now. A second wish folds into the queued run."""
+    """Answers with the run that is queued now. A second wish folds into the queued run. An agent's
+    wish has the limits of its comments: it wakes neither itself nor others without end."""
     return wire.answer(_wake(request, agent, body), 202)
 
 
@@ -371,12 +372,13 @@ def _wake(request: HttpRequest, agent: str, body: Wakeup) -> dict[str, Any]:
     payload = dict(body.payload or {})
     if body.force_fresh_session:
         payload["forceFreshSession"] = True
+    by_agent = caller.actor.type == "agent"
     woken = wakes.wake(
         agent=row,
         issue=_issue(row, payload.get("issueId") or payload.get("taskId")),
         # A reason of a caller's own is told in the payload; the reasons are a closed list.
-        reason=wakes.MANUAL,
-        source=HeartbeatRun.Source.ON_DEMAND,
+        reason=wakes.CALLED if by_agent else wakes.MANUAL,
+        source=HeartbeatRun.Source.AUTOMATION if by_agent else HeartbeatRun.Source.ON_DEMAND,
         actor=caller.actor,
         payload={**payload, **({"reason": body.reason} if body.reason else {})},
         idempotency_key=body.idempotency_key,
@@ -393,6 +395,7 @@ REFUSED = {
     "wake_on_demand_off": "This agent works by its timer only.",
     "company_archived": "The company is archived.",
     "own_change": "An agent's own acts do not wake it.",
+    "wake_limit": "Agents have woken each other too often within an hour; a person goes on.",
 }
 
 

@@ -32,6 +32,7 @@ REASONS = {
     "interaction_answered": "Your question was answered.",
     "execution_review_requested": "You are asked to review this.",
     "execution_changes_requested": "A reviewer asks for changes.",
+    "agent_called": "Another agent asked you to look at this.",
     "manual": "An operator started you by hand.",
 }
 

@@ -66,6 +66,7 @@ VERBS = {
     "issue.work_product_deleted": "took back what was handed in on",
     "issue.worktree_removed": "removed the work tree of",
     "issue.wakes_cut": "lets agents wake each other no more on",
+    "agent.wakes_cut": "lets other agents wake no more",
     "member.role_changed": "changed the role of",
     "price.set": "set the price of",
     "project.workspace_updated": "changed the workspace of",

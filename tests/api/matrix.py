@@ -45,6 +45,11 @@ def all_but_viewers(path: str, body: Any = None, ok: int = 200) -> Row:
     return _row(401, 404, 404, 403, ok, ok, ok, ok, path=path, body=body)
 
 
+def operators_and_not_itself(path: str, body: Any = None) -> Row:
+    """Who may wake Ada: she is refused by her own key and her own run."""
+    return _row(401, 404, 404, 403, 202, 202, 409, 409, path=path, body=body)
+
+
 def people_about_themselves(path: str, body: Any = None, ok: int = 200) -> Row:
     return _row(401, ok, 403, ok, ok, ok, 403, 403, path=path, body=body)
 
@@ -137,8 +142,8 @@ MATRIX: dict[str, Row] = {
     # Ada waits for no approval: 409 for all who may
     "POST /agents/{agent}/approve": operators_write(f"{A}/approve", ok=409),
     "POST /agents/{agent}/terminate": owners_write(f"{A}/terminate"),
-    "POST /agents/{agent}/wakeup": all_but_viewers(f"{A}/wakeup", {}, 202),
-    "POST /agents/{agent}/heartbeat/invoke": all_but_viewers(f"{A}/heartbeat/invoke", {}, 202),
+    "POST /agents/{agent}/wakeup": operators_and_not_itself(f"{A}/wakeup", {}),
+    "POST /agents/{agent}/heartbeat/invoke": operators_and_not_itself(f"{A}/heartbeat/invoke", {}),
     "GET /companies/{company}/connections": everyone_reads(f"{C}/connections"),
     "POST /companies/{company}/connections": owners_write(
         f"{C}/connections", {"name": "New", "kind": "anthropic"}, 201
