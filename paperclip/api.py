@@ -11,11 +11,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
+from django.core.exceptions import DisallowedHost, RequestDataTooBig, SuspiciousOperation
 from django.db import DataError, Error, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from django.urls import URLPattern, URLResolver, path, re_path
 from django.views.decorators.csrf import csrf_exempt
+from django.views.defaults import bad_request
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
@@ -238,6 +239,23 @@ def not_supported(request: HttpRequest) -> HttpResponse:
 @csrf_exempt
 def unknown(request: HttpRequest) -> HttpResponse:
     return wire.refusal(404, "not_found", "There is no such address.")
+
+
+@csrf_exempt
+def not_an_event_stream(request: HttpRequest) -> HttpResponse:
+    """All of `/events` but GET, which the streams answer before it comes here."""
+    response = wire.refusal(405, "method_not_allowed", "Allowed here: GET.")
+    response["Allow"] = "GET"
+    return response
+
+
+def refused_early(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's own 400, as JSON for the API."""
+    if not request.path_info.startswith("/api"):
+        return bad_request(request, exception)
+    if isinstance(exception, DisallowedHost):
+        return wire.refusal(400, "invalid_host", "This server is not called by that name.")
+    return wire.refusal(400, "invalid", "The request cannot be read.")
 
 
 def _in_json(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:

@@ -23,6 +23,8 @@ inside = [
 urlpatterns: list[URLPattern | URLResolver] = [
     # Asked for most, so looked for first.
     path("api/", api.urls()),
+    path("api", api.unknown),
+    path("events", api.not_an_event_stream),
     path("", dashboard.start),
     path("c/<str:prefix>/", include(inside)),
     *companies.outside,
@@ -31,3 +33,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("styleguide/", styleguide.styleguide),
     path("admin/", admin.site.urls),
 ]
+
+
+# What Django refuses by itself (a strange host) before any of these addresses is looked at.
+handler400 = "paperclip.api.refused_early"
