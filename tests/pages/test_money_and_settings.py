@@ -144,6 +144,27 @@ def test_a_lost_call_is_not_known_yet_wherever_its_run_is_shown(
     assert words not in text(olgas.get(f"/c/ACM/runs/{run.id}"))
 
 
+def test_a_share_reads_the_same_on_home_and_costs(
+    olgas: Client, acme: Company, ada: Agent, now: datetime
+) -> None:
+    budgets.set_limit(
+        company=acme,
+        scope="company",
+        scope_id=acme.id,
+        limit_micros=25_000_000,
+        actor=activity_log.SYSTEM,
+    )
+    book(ada, 460_000, now)
+    for path in ("panels/money", "panels/glance", "costs/"):
+        assert "2 % of $25.00" in plain(olgas.get(f"/c/ACM/{path}")), path
+
+
+def test_the_money_of_a_demo_is_marked_as_made_up(olgas: Client, acme: Company) -> None:
+    assert "simulated" not in plain(olgas.get("/c/ACM/panels/money"))
+    Company.objects.filter(id=acme.id).update(is_demo=True)
+    assert "This month simulated Costs" in plain(olgas.get("/c/ACM/panels/money"))
+
+
 def test_a_budget_is_set_in_dollars_and_kept_in_micros(
     olgas: Client, acme: Company, ada: Agent
 ) -> None:
