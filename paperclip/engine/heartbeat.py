@@ -85,6 +85,7 @@ class Heartbeat:
         self._loose: set[asyncio.Future[Any]] = set()  # bookings and tool calls on their way
         self._opening: Opening | None = None
         self._acted = False
+        self._is_done = False  # the adapter has handed its result in
         self._run_dir = ""  # its folder, while it has one
         self._steps = loops.Steps()
         self._trace = tracing.NONE
@@ -100,7 +101,10 @@ class Heartbeat:
         )
 
     def stop(self, why: str) -> None:
-        """End the adapter's part. The first reason counts, except that a fence beats all."""
+        """End the adapter's part. The first reason counts, except that a fence beats all. A budget
+        that is used up ends no work that is done: it is paid for, and holds the next run."""
+        if why == EXHAUSTED and self._is_done:
+            return
         if not self.why or why == FENCED:
             self.why = why
         if self._work is not None and not self._work.cancelling():
@@ -226,6 +230,7 @@ class Heartbeat:
         async with aclosing(adapter.run(brief)) as events:
             async for event in events:
                 if isinstance(event, Done):
+                    self._is_done = not event.awaiting_callback
                     self._keep_session(event)
                     return event
                 await self._hear(event)

@@ -139,3 +139,45 @@ def test_nothing_starts_where_nothing_is_left(
     run = carried()
     assert (run.status, run.code) == ("cancelled", "budget_exhausted")
     assert puppet.briefs == []
+
+
+def test_work_that_is_done_is_taken_although_it_used_the_budget_up(
+    carried: Any, puppet: Puppet, acme: Company, pia: Agent
+) -> None:
+    puppet.uses_tools = False
+    limit(acme, 500_000)
+    paid = base.Usage(1, "p", "m", input_tokens=9, cost_micros=1_000_000)
+    puppet.play = finish(paid, summary="Forged.", status="done", result={"anvils": 1})
+    run = carried()
+    assert (run.status, run.code, run.summary) == ("succeeded", "", "Forged.")
+    assert run.result["anvils"] == 1
+    assert run.issue is not None
+    assert (run.issue.status, run.cost_micros) == ("done", 1_000_000)
+    assert CostEvent.objects.get().cost_micros == 1_000_000
+    assert Hold.objects.get(agent=pia).reason == "company_budget"  # the next run waits
+
+
+def test_a_program_that_reports_a_cost_above_its_budget_keeps_its_result(
+    during: Any, acme: Company
+) -> None:
+    words = '{"summary": "Forged.", "status": "done", "cost": 1.0}'
+    config = {"command": "/bin/sh", "args": ["-c", f"echo '{words}'"]}
+    pete = factories.agent(acme, "Pete", adapter_type="process", adapter_config=config)
+    limit(acme, 500_000)
+    wake = runs.wake(
+        agent=pete,
+        issue=factories.issue(acme, "Forge an anvil", assignee=pete),
+        reason="issue_assigned",
+        source="assignment",
+        actor=activity.SYSTEM,
+    )
+
+    async def watch(shift: Any) -> None:
+        await until(lambda: over(wake.run_id))
+
+    during(watch)
+    run = HeartbeatRun.objects.get(pk=wake.run_id)
+    assert (run.status, run.summary, run.cost_micros) == ("succeeded", "Forged.", 1_000_000)
+    assert run.issue is not None
+    assert run.issue.status == "done"
+    assert Hold.objects.get(agent=pete).reason == "company_budget"
