@@ -242,7 +242,7 @@ def _is_ping_pong(agent: Agent, issue: Wakeable | None, now: datetime) -> bool:
     subject = issue or agent
     kind = "agent" if issue is None else "issue"
     if issue is None:
-        runs = HeartbeatRun.objects.filter(agent_id=agent.pk, issue_id=None, reason=CALLED)
+        runs = HeartbeatRun.objects.filter(agent_id=agent.pk, issue__isnull=True, reason=CALLED)
     else:
         runs = HeartbeatRun.objects.filter(issue_id=issue.pk).exclude(reason__in=(MANUAL, TIMER))
     if runs.filter(created_at__gt=since).count() < WAKES_AN_HOUR:
