@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 import psutil
 
 MARK = "PAPERCLIP_RUN_ID"
+# The same for nobody's use: who looks at an ended run in their own shell may well set the other.
+PROCESS_MARK = "PAPERCLIP_RUN_PROCESS"
 POLL_SECONDS = 0.05
 MAX_SWEEPS = 10
 

@@ -16,6 +16,7 @@ from pydantic import Field, StringConstraints, field_validator
 
 from agents.adapters import fields
 from agents.adapters.base import AdapterError, Brief, Code, Config
+from agents.adapters.proctree import MARK, PROCESS_MARK
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -102,7 +103,7 @@ def run_facts(brief: Brief, *, cwd: str) -> dict[str, str]:
     }
     given = {**facts, **brief.env}
     kept = {n: v for n, v in given.items() if v and "\0" not in v and "=" not in n}
-    return {**kept, "PAPERCLIP_RUN_ID": brief.run_id}
+    return {**kept, MARK: brief.run_id, PROCESS_MARK: brief.run_id}
 
 
 def executable(command: str, *, cwd: str, path: str) -> str:

@@ -23,7 +23,7 @@ from django.conf import settings
 
 from agents import adapters, meters, runs, workers
 from companies import clock, live
-from paperclip.engine import bell, heartbeat, lease, recover, spool, tick
+from paperclip.engine import bell, heartbeat, lease, recover, spool, strays, tick
 from paperclip.engine.hands import LONGEST_CALL_SECONDS, Hands, about, traceback_of
 from paperclip.engine.heartbeat import Heartbeat
 from paperclip.engine.journal import Journal
@@ -417,6 +417,7 @@ class Shift:
                 await self._broom.call(recover.sweep)
                 await self._broom.call(tick.beats)
                 await self._broom.call(recover.tidy)
+                await self._broom.call(strays.end)
                 failing = False
             except Exception as error:
                 if not failing:

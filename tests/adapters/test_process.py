@@ -207,6 +207,7 @@ def test_the_environment_is_made_from_nothing(
     assert set(env) == {
         *("PATH", "HOME", "LANG", "TERM", "TMPDIR", "MODE", "TOKEN"),
         *("PAPERCLIP_API_URL", "PAPERCLIP_API_KEY", "PAPERCLIP_AGENT_ID", "PAPERCLIP_RUN_ID"),
+        "PAPERCLIP_RUN_PROCESS",
         *("PAPERCLIP_COMPANY_ID", "PAPERCLIP_TASK_ID", "PAPERCLIP_WAKE_REASON"),
         *("PAPERCLIP_LINKED_ISSUE_IDS", "PAPERCLIP_WORKSPACE_CWD", "PAPERCLIP_RESULT_FILE"),
     }
