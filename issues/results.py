@@ -41,7 +41,7 @@ LEFT JOIN companies_user u ON u.id = d.updated_by_user_id
 WHERE d.issue_id = %(issue)s
 UNION ALL
 SELECT '', p.title, p.url, concat_ws(' · ', p.type, nullif(p.status, 'active')), false, p.created_at
-FROM issues_workproduct p WHERE p.issue_id = %(issue)s
+FROM issues_workproduct p WHERE p.issue_id = %(issue)s AND p.provider <> 'git'
 ORDER BY 6, 2 LIMIT %(most)s
 """
 
@@ -71,7 +71,7 @@ class Shown:
 
 
 def of(issue: Issue) -> list[Result]:
-    """One statement; the oldest first."""
+    """One statement; the oldest first. What stands in a work tree is shown with that."""
     with connection.cursor() as cursor:
         cursor.execute(_OF, {"issue": issue.pk, "most": MOST})
         found = [Result(*row) for row in cursor.fetchall()]
