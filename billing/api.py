@@ -27,6 +27,11 @@ router = Router(by_alias=True)
 Name = Annotated[wire.Trimmed, Field(min_length=1, max_length=120)]
 
 
+# The ledger refuses more with 422; who reads the description should know before.
+Tokens = Annotated[wire.Count, Field(json_schema_extra={"maximum": ledger.MAX_TOKENS})]
+Micros = Annotated[wire.Count, Field(json_schema_extra={"maximum": ledger.MAX_MICROS})]
+
+
 class NewCost(wire.Body):
     agent_id: uuid.UUID
     issue_id: uuid.UUID | None = None
@@ -40,13 +45,13 @@ class NewCost(wire.Body):
         Literal["metered_api", "subscription_included", "api", "subscription", "unknown"] | None
     ) = None
     model: Name
-    input_tokens: wire.Count = 0
-    cached_input_tokens: wire.Count = 0
-    cache_write_tokens: wire.Count = 0
-    output_tokens: wire.Count = 0
-    reasoning_tokens: wire.Count = 0
+    input_tokens: Tokens = 0
+    cached_input_tokens: Tokens = 0
+    cache_write_tokens: Tokens = 0
+    output_tokens: Tokens = 0
+    reasoning_tokens: Tokens = 0
     cost_cents: Annotated[Decimal, Field(ge=0, le=10**11)] | None = None
-    cost_micros: wire.Count | None = None
+    cost_micros: Micros | None = None
     occurred_at: wire.Moment | None = None
 
 

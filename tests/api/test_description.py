@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ninja.openapi.schema import OpenAPISchema
 
+from billing import ledger
 from paperclip.api import api
 from tests.api.conftest import Caller
 
@@ -55,6 +56,9 @@ def test_only_what_has_a_version_asks_for_one(anonymous: Caller) -> None:
     }
 
     assert asked == {
+        "DELETE /api/connections/{connection_id}",
+        "DELETE /api/issues/{issue}",
+        "DELETE /api/issues/{issue}/documents/{key}",
         "PATCH /api/agents/{agent}",
         "PATCH /api/connections/{connection_id}",
         "PATCH /api/issues/{issue}",
@@ -91,3 +95,11 @@ def test_every_answer_is_described(anonymous: Caller) -> None:
                     assert said != "{}", (method, path)
                     for name in re.findall(r'"#/components/schemas/(\w+)"', said):
                         assert named[name]["properties"], (method, path, name)
+
+
+def test_the_bounds_of_a_cost_are_those_of_the_ledger() -> None:
+    schema = api.get_openapi_schema(path_prefix="")
+    fields = schema["components"]["schemas"]["NewCost"]["properties"]
+    micros = next(one for one in fields["costMicros"]["anyOf"] if one["type"] == "integer")
+    assert micros["maximum"] == ledger.MAX_MICROS
+    assert fields["inputTokens"]["maximum"] == ledger.MAX_TOKENS
