@@ -45,6 +45,7 @@ __all__ = [
     "again",
     "cancel",
     "cancel_queued",
+    "check_wanted",
     "claim",
     "expired",
     "extend_lease",
@@ -144,27 +145,41 @@ CALLED_BACK = ("http",)
 
 def go_external(
     *, run_id: uuid.UUID, epoch: int, lease: timedelta = EXTERNAL_LEASE, session: Mapping[str, Any]
-) -> None:
+) -> bool:
     """The run goes on elsewhere (a 202): no worker holds it any more, it lives by its own lease.
 
     Its token and epoch stay valid for the call back. A longer lease that it has asked for meanwhile
-    stays. Raises Stale.
+    stays. False for a run that somebody has cancelled: it stays with its holder, who has to end it,
+    since nobody is asked any more once it goes on elsewhere. Raises Stale.
     """
-    _fenced(
-        "lease_expires_at = greatest(lease_expires_at, clock_timestamp() + %s), worker_id = NULL,"
-        " session = session || %s::jsonb,"
-        " acted_at = coalesce(acted_at, clock_timestamp())",
-        [lease, output.to_json(session)],
-        run_id,
-        epoch,
-    )
+    values: list[Any] = [lease, output.to_json(session), run_id, epoch]
+    with connection.cursor() as cursor:
+        cursor.execute(_GO_EXTERNAL, values)
+        row = cursor.fetchone()
+    if row is None:
+        _blocked(run_id, epoch, "lease_expires_at")
+        raise Stale(f"run {run_id} has left epoch {epoch}")
+    return bool(row[0])
+
+
+_GO_EXTERNAL = """
+UPDATE agents_heartbeatrun SET
+    lease_expires_at = CASE WHEN cancel_requested_at IS NULL
+        THEN greatest(lease_expires_at, clock_timestamp() + %s) ELSE lease_expires_at END,
+    worker_id = CASE WHEN cancel_requested_at IS NULL THEN NULL ELSE worker_id END,
+    session = session || %s::jsonb,
+    acted_at = coalesce(acted_at, clock_timestamp())
+WHERE id = %s AND epoch = %s
+RETURNING cancel_requested_at IS NULL
+"""
 
 
 def extend_lease(*, run_id: uuid.UUID, lease: timedelta = EXTERNAL_LEASE) -> datetime:
     """A sign of life of a run that goes on elsewhere; returns the new end of its lease.
 
     One whose 202 is still on its way lives by this lease from now on, also if the process that
-    waits for the answer dies. Raises Conflict when it does not run elsewhere (any more).
+    waits for the answer dies. Raises Conflict when it does not run elsewhere (any more), or when it
+    has to stop.
     """
     seconds = min(max(lease.total_seconds(), 10.0), 86_400.0)
     with connection.cursor() as cursor:
@@ -172,15 +187,23 @@ def extend_lease(*, run_id: uuid.UUID, lease: timedelta = EXTERNAL_LEASE) -> dat
             "UPDATE agents_heartbeatrun SET"
             " lease_expires_at = clock_timestamp() + make_interval(secs => %s),"
             " output_at = clock_timestamp(), acted_at = coalesce(acted_at, clock_timestamp())"
-            " WHERE id = %s AND status = 'running' AND (lease_expires_at > clock_timestamp()"
+            " WHERE id = %s AND status = 'running' AND cancel_requested_at IS NULL"
+            " AND (lease_expires_at > clock_timestamp()"
             "     OR lease_expires_at IS NULL AND adapter_type = ANY(%s))"
             " RETURNING lease_expires_at",
             [seconds, run_id, list(CALLED_BACK)],
         )
         row = cursor.fetchone()
     if row is None:
+        check_wanted(run_id)
         raise Conflict("run_not_external", "This run does not wait for a call back.")
     return row[0]
+
+
+def check_wanted(run_id: uuid.UUID) -> None:
+    """Raise Conflict when somebody has cancelled the run: what it says comes too late."""
+    if HeartbeatRun.objects.filter(id=run_id, cancel_requested_at__isnull=False).exists():
+        raise Conflict("run_cancelled", "This run was cancelled and has to stop.")
 
 
 def _fenced(assignment: str, values: list[Any], run_id: uuid.UUID, epoch: int) -> None:

@@ -58,7 +58,8 @@ def report_result(
 ) -> HttpResponse:
     """Takes the result object of the adapters: summary, status, usage, cost, session, result; with
     `error` the run has failed. The run's token is worthless afterwards, except to hear this answer
-    again by its Idempotency-Key. May come before the 202 has been read."""
+    again by its Idempotency-Key. May come before the 202 has been read. One of a run that was
+    cancelled is a 409 `run_cancelled`; what it cost is booked all the same."""
     run = _own(request, run_id)
     if run.lease_expires_at is None and run.adapter_type not in runs.CALLED_BACK:
         raise Conflict("run_not_external", "This run does not wait for a call back.")
@@ -68,13 +69,16 @@ def report_result(
         outcome = results.read(body, provider=run.adapter_type)
     except base.AdapterError as error:
         raise Invalid("bad_result", error.message) from None
-    with transaction.atomic():
-        if outcome.usage is not None:
-            _book(run, outcome.usage)
-        try:
+    if outcome.usage is not None:
+        _book(run, outcome.usage)  # by itself: spent is spent, whatever becomes of the result
+    runs.check_wanted(run.pk)
+    try:
+        with transaction.atomic():
             closing.close_run(_claimed(run), _ending(outcome, _redactor(request, run)))
-        except (runs.Stale, briefing.Gone):
-            raise Conflict("run_ended", "This run has ended already.") from None
+            runs.check_wanted(run.pk)  # again: from here on no cancellation can come between
+    except (runs.Stale, briefing.Gone):
+        runs.check_wanted(run.pk)
+        raise Conflict("run_ended", "This run has ended already.") from None
     run.refresh_from_db()
     return wire.answer(shapes.run(run, timezone.now()))
 

@@ -203,8 +203,7 @@ class Heartbeat:
             return self._fault(error)
         await self._settle_loose()
         if done.awaiting_callback:
-            await self._hand_over(done)
-            return None
+            return await self._hand_over(done)
         return Ending(
             Status.SUCCEEDED,
             summary=done.summary,
@@ -429,7 +428,8 @@ class Heartbeat:
             acted=self._acted,
         )
 
-    async def _hand_over(self, done: Done) -> None:
+    async def _hand_over(self, done: Done) -> Ending | None:
+        """The run goes on elsewhere; its end when somebody has cancelled it meanwhile."""
         by = clock.now() + runs.EXTERNAL_LEASE
         taken = "The service has taken the run over; it must report, or ask for more time, by"
         self.journal.note(RunEvent.Kind.SYSTEM, f"{taken} {by:%H:%M} UTC.")
@@ -437,12 +437,13 @@ class Heartbeat:
         self._notes.close()
         await self._settle_loose()
         await self._notes.write()
-        await self._insist(
+        goes_on = await self._insist(
             runs.go_external,
             run_id=self.claimed.run_id,
             epoch=self.claimed.epoch,
             session=dict(done.result),
         )
+        return None if goes_on else Ending(Status.CANCELLED, Code.CANCELLED, "Cancelled.")
 
     async def _close(self, ending: Ending) -> None:
         ending = dataclasses.replace(

@@ -198,3 +198,44 @@ def test_a_result_that_is_sent_again_with_its_key_gets_the_same_answer(
     assert (new.status_code, new.json()["code"]) == (401, "run_ended")
     assert (stranger.status_code, stranger.json()["code"]) == (401, "run_ended")
     assert Comment.objects.count() == CostEvent.objects.count() == 1
+
+
+def cancelled_before_its_202(run: HeartbeatRun) -> None:
+    """A person has cancelled it; the worker that waits for the service has not heard of it yet."""
+    assert runs.cancel(run=run, actor=SYSTEM, reason="Enough.") == "running"
+
+
+def test_a_run_that_has_to_stop_gets_no_lease(as_run: Caller, posted: HeartbeatRun) -> None:
+    cancelled_before_its_202(posted)
+
+    refused = as_run.send("POST", f"/api/heartbeat-runs/{posted.id}/lease", {"seconds": 86_400})
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "run_cancelled")
+    posted.refresh_from_db()
+    assert (posted.status, posted.lease_expires_at) == ("running", None)
+
+
+def test_its_result_is_not_taken_and_its_cost_is_booked_once(
+    as_run: Caller, posted: HeartbeatRun
+) -> None:
+    cancelled_before_its_202(posted)
+    body = {"summary": "Forged.", "status": "done", "cost": 0.25}
+
+    for _ in range(2):
+        refused = as_run.send("POST", f"/api/heartbeat-runs/{posted.id}/result", body)
+        assert (refused.status_code, refused.json()["code"]) == (409, "run_cancelled")
+
+    posted.refresh_from_db()
+    assert (posted.status, posted.summary, posted.cost_micros) == ("running", "", 250_000)
+    assert Issue.objects.get().status == "in_progress"
+    assert not Comment.objects.exists()
+    assert CostEvent.objects.get().cost_micros == 250_000
+
+
+def test_its_202_hands_nothing_over(as_run: Caller, posted: HeartbeatRun) -> None:
+    cancelled_before_its_202(posted)
+
+    assert not runs.go_external(run_id=posted.id, epoch=posted.epoch, session={"id": "s-1"})
+
+    posted.refresh_from_db()
+    assert (posted.status, posted.lease_expires_at) == ("running", None)

@@ -455,3 +455,22 @@ def test_a_call_back_that_overtakes_its_202_ends_the_run_once(carried, puppet, t
     assert Comment.objects.get(issue=task).body == "Forged."
     assert Activity.objects.filter(action="run.succeeded", run_id=run.pk).count() == 1
     assert not Checkout.objects.filter(released_at=None).exists()
+
+
+def test_a_cancellation_that_meets_the_202_is_not_lost(carried, puppet, task, monkeypatch):
+    """Whoever is told of cancellations hears of this one too late, or never."""
+    monkeypatch.setattr(runs.live, "cancel", lambda run_id: None)
+
+    async def play(brief: base.Brief):
+        yield base.Note("Waiting for the service's answer.")
+        going = await ask(HeartbeatRun.objects.get, id=brief.run_id)
+        assert await ask(runs.cancel, run=going, actor=activity.SYSTEM, reason="Enough.") == (
+            "running"
+        )
+        yield base.Done(awaiting_callback=True)
+
+    puppet.play = play
+    run = carried(task)
+    assert (run.status, run.code, run.message) == ("cancelled", "cancelled", "Enough.")
+    assert (run.lease_expires_at, run.token_digest) == (None, None)
+    assert not Checkout.objects.filter(released_at=None).exists()
