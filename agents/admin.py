@@ -28,7 +28,7 @@ from agents.models import (
     Worker,
 )
 from companies.activity import Actor
-from companies.admin import Editable, Readable, actor, confirmed, each
+from companies.admin_base import Editable, Readable, actor, confirmed, each
 
 _MASKED = ("env", "headers")  # whatever stands there may be a secret in plain text
 

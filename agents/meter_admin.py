@@ -6,7 +6,7 @@ from django.contrib import admin
 
 from agents.meter_models import AgentTally, Counter, ProcessReport
 from agents.wake_models import WakeKey
-from companies.admin import Readable
+from companies.admin_base import Readable
 
 
 @admin.register(Counter)

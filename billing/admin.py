@@ -22,7 +22,7 @@ from billing.models import (
     Reservation,
     Spend,
 )
-from companies.admin import Readable, actor, confirmed, each
+from companies.admin_base import Readable, actor, confirmed, each
 
 
 class CorrectionForm(forms.Form):

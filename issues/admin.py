@@ -10,7 +10,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from companies.activity import Actor
-from companies.admin import Editable, Readable, actor, confirmed, each
+from companies.admin_base import Editable, Readable, actor, confirmed, each
 from issues import board, work
 from issues import document_admin as document_admin  # registers itself
 from issues import workspace_admin as workspace_admin  # so does this

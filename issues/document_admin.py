@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.utils.safestring import SafeString
 
 from agents.admin import masked
-from companies.admin import Readable
+from companies.admin_base import Readable
 from issues.approval_models import Approval, ApprovalComment, ApprovalIssue
 from issues.document_models import (
     Document,

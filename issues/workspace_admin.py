@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from companies.admin import Readable
+from companies.admin_base import Readable
 from issues.workspace_models import Workspace, Worktree
 
 
