@@ -16,7 +16,7 @@ from agents.adapters import base
 from agents.models import Agent, HeartbeatRun
 from billing import answers, ledger, reports
 from billing.models import CostEvent, Scope, Window
-from companies import wire
+from companies import format, wire
 from companies.errors import Forbidden, Invalid
 from companies.ids import new_id
 from companies.models import Goal, Project
@@ -171,7 +171,7 @@ def summary(request: HttpRequest, company: str) -> HttpResponse:
             "spendMicros": month.known_micros,
             "budgetCents": wire.cents(limit) or 0,
             "budgetMicros": limit,
-            "utilizationPercent": month.spent_micros * 100 // limit if limit else 0,
+            "utilizationPercent": format.share(month.spent_micros, limit) if limit else 0,
             "events": month.events,
             "unpricedEvents": month.unpriced_events,
         }

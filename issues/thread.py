@@ -242,7 +242,8 @@ def sentence(change: Activity) -> list[tuple[str, str, str]]:
 
 def _is_of_work_tree(change: Activity) -> bool:
     """What a run handed in with Git is shown as a whole, above the thread."""
-    handed_in = change.action.startswith("issue.work_product_")
+    noun, _, verb = change.action.partition(".")
+    handed_in = noun == "issue" and verb.startswith("work_product_")
     return handed_in and change.details.get("provider") == "git"
 
 

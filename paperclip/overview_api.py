@@ -15,7 +15,7 @@ from pydantic import Field
 
 from agents.models import Agent, HeartbeatRun
 from billing import reports
-from companies import wire
+from companies import format, wire
 from companies.models import Company, Project
 from issues.approval_models import Approval
 from issues.models import Comment, Interaction, Issue
@@ -50,7 +50,7 @@ def dashboard(request: HttpRequest, company: str) -> HttpResponse:
                 "monthSpendCents": wire.cents(month.known_micros),
                 "monthSpendMicros": month.known_micros,
                 "monthBudgetCents": wire.cents(limit) or 0,
-                "monthUtilizationPercent": month.spent_micros * 100 // limit if limit else 0,
+                "monthUtilizationPercent": format.share(month.spent_micros, limit) if limit else 0,
                 "unpricedEvents": month.unpriced_events,
             },
             "pendingInteractions": count["interactions"],
