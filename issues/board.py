@@ -59,6 +59,7 @@ def create(
     with transaction.atomic() if blocking else contextlib.nullcontext():
         if blocking:
             graph.lock(company.id, "write")
+            graph.refuse_gone(blocking, "blocked_by")
             blocking = list(Issue.objects.filter(id__in=[one.id for one in blocking]))
         issue = _draft(
             company=company,
@@ -173,6 +174,8 @@ def update(
     closing = wish.get("status") in Issue.CLOSED
     if wish.keys() & {"blocked_by", "parent"}:
         graph.lock(issue.company_id, "write")
+        graph.refuse_gone(wish.get("blocked_by") or (), "blocked_by")
+        graph.refuse_gone([wish["parent"]] if wish.get("parent") else (), "parent")
     elif closing:
         graph.lock(issue.company_id, "read")
     rows = {issue.id} | (graph.neighbours(issue) if closing else set())

@@ -52,6 +52,7 @@ def delete_issue(
     now = now or timezone.now()
     if actor.type == "agent":
         raise Forbidden("people_only", "Only a person deletes an issue.")
+    graph.lock(issue.company_id, "write")  # nobody begins to wait for it meanwhile
     row = graph.lock_row(issue.id)
     graph.refuse_version(row, if_version)
     running = HeartbeatRun.Status.RUNNING

@@ -75,6 +75,14 @@ def lock_row(issue_id: uuid.UUID) -> Issue:
     raise NotFound("There is no such issue.")
 
 
+def refuse_gone(named: Collection[Issue], field: str) -> None:
+    """Raise NotFound when one of these was deleted since it was read. Under the graph's lock of
+    their company, which also who deletes takes: what is there stays there."""
+    ids = {issue.id for issue in named}
+    if ids and Issue.objects.filter(id__in=ids).count() < len(ids):
+        raise NotFound(f"{field}: there is no such issue any more.", code="unknown_reference")
+
+
 def open_blockers(issue_id: uuid.UUID) -> list[Issue]:
     """What still blocks this issue, oldest first."""
     statement = (

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.core.exceptions import DisallowedHost, RequestDataTooBig, SuspiciousOperation
-from django.db import DataError, Error, InterfaceError, OperationalError
+from django.db import DataError, Error, IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from django.urls import URLPattern, URLResolver, path, re_path
 from django.views.decorators.csrf import csrf_exempt
@@ -47,6 +47,7 @@ from paperclip.overview_api import router as overview
 from paperclip.task_api import router as tasks
 
 log = logging.getLogger(__name__)
+FOREIGN_KEY_VIOLATION = "23503"
 
 
 class Orjson(BaseRenderer):
@@ -187,6 +188,14 @@ def on_unholdable(request: HttpRequest, error: DataError) -> HttpResponse:
     return wire.refusal(400, "invalid", "A value is outside of what can be stored.")
 
 
+def on_broken_rule(request: HttpRequest, error: IntegrityError) -> HttpResponse:
+    """A row that the call names was deleted while it was carried out; any other rule is ours."""
+    if getattr(error.__cause__, "sqlstate", None) != FOREIGN_KEY_VIOLATION:
+        return on_fault(request, error)
+    log.warning("a reference that is gone: %s", str(error).splitlines()[0])
+    return wire.refusal(409, "reference_gone", "Something that this names was just deleted.")
+
+
 def on_too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
     return wire.refusal(413, "body_too_large", "The body is larger than 10 MB.")
 
@@ -214,6 +223,7 @@ for kind, handler in (
     (OperationalError, on_database_away),
     (InterfaceError, on_database_away),
     (DataError, on_unholdable),
+    (IntegrityError, on_broken_rule),
     (RequestDataTooBig, on_too_big),
     (SuspiciousOperation, on_suspicious),
     (UnreadablePostError, on_cut_body),
