@@ -33,7 +33,7 @@ class Policy(wire.Body):
     scope_id: uuid.UUID
     amount: Annotated[Decimal, Field(ge=0, le=10**11)]
     window_kind: Literal["calendar_month_utc", "lifetime"] = "calendar_month_utc"
-    warn_percent: Annotated[int, Field(ge=1, le=100)] = 80
+    warn_percent: Annotated[int, Field(ge=1, le=100, strict=True)] = 80
     hard_stop_enabled: bool = True
 
 

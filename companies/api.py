@@ -35,7 +35,7 @@ class NewCompany(wire.Body):
 class CompanyChange(wire.Body):
     name: Name | None = None
     description: Description | None = None
-    max_concurrent_agents: Annotated[int, Field(ge=1, le=1000)] | None = None
+    max_concurrent_agents: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = None
 
 
 class NewGoal(wire.Body):

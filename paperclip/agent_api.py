@@ -36,16 +36,16 @@ Word = Annotated[wire.Text, Field(max_length=120)]
 
 class HeartbeatChange(wire.Body):
     enabled: bool | None = None
-    interval_sec: Annotated[int, Field(ge=30, le=604_800)] | None = None
+    interval_sec: Annotated[int, Field(ge=30, le=604_800, strict=True)] | None = None
     cron: Annotated[wire.Text, Field(max_length=120)] | None = None
     timezone: Annotated[wire.Text, Field(max_length=60)] | None = None
     wake_on_demand: bool | None = None
-    max_concurrent_runs: Annotated[int, Field(ge=1, le=100)] | None = None
-    max_daily_runs: Annotated[int, Field(ge=0, le=wire.INT4)] | None = None
+    max_concurrent_runs: Annotated[int, Field(ge=1, le=100, strict=True)] | None = None
+    max_daily_runs: Annotated[int, Field(ge=0, le=wire.INT4, strict=True)] | None = None
     max_daily_cost_cents: Cents | None = None
 
 
-Most = Annotated[int, Field(ge=1, le=loop_limits.MOST)]
+Most = Annotated[int, Field(ge=1, le=loop_limits.MOST, strict=True)]
 
 
 class LoopLimits(wire.Body):

@@ -31,7 +31,7 @@ router = Router(by_alias=True)
 
 
 class Lease(wire.Body):
-    seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
+    seconds: Annotated[int, Field(ge=10, le=86_400, strict=True)] = 600
 
 
 @router.post(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 from xml.etree import ElementTree
+
+import pytest
 
 from agents.models import Agent, HeartbeatRun
 from companies import wire
@@ -127,3 +130,28 @@ def test_the_last_heartbeat_is_that_of_any_run_that_began(
     assert as_olga.get(path).json()["lastHeartbeatAt"] == wire.moment(began)
     listed = as_olga.get(f"/api/companies/{ada.company_id}/agents").json()
     assert wire.moment(began) in [one["lastHeartbeatAt"] for one in listed]
+
+
+@pytest.mark.parametrize("value", [True, "2", 2.0, 2.5, "many"])
+@pytest.mark.parametrize("name", ["maxConcurrentRuns", "intervalSec", "maxDailyRuns"])
+def test_whole_numbers_are_whole_numbers(
+    as_olga: Caller, acme: Company, ada: Agent, name: str, value: Any
+) -> None:
+    body = {"runtimeConfig": {"heartbeat": {name: value}}}
+
+    changed = as_olga.send("PATCH", f"/api/agents/{ada.id}", body)
+    hired = as_olga.send("POST", f"/api/companies/{acme.id}/agents", {"name": "Cy", **body})
+
+    for refused in (changed, hired):
+        assert (refused.status_code, refused.json()["code"]) == (400, "invalid")
+        assert name in refused.json()["error"]
+
+
+def test_a_whole_number_is_taken(as_olga: Caller, ada: Agent) -> None:
+    body = {"runtimeConfig": {"heartbeat": {"maxConcurrentRuns": 2, "intervalSec": 60}}}
+
+    changed = as_olga.send("PATCH", f"/api/agents/{ada.id}", body)
+
+    assert changed.status_code == 200, changed.content
+    ada.refresh_from_db()
+    assert (ada.max_concurrent_runs, ada.interval_seconds) == (2, 60)
