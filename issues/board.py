@@ -55,8 +55,11 @@ def create(
     """
     now = now or timezone.now()
     blocking = fields.blockers(blocked_by, company.id)
-    # What blocks it must not be closed meanwhile; else nothing is locked before its own rows.
-    with transaction.atomic() if blocking else contextlib.nullcontext():
+    # What blocks it must not be closed meanwhile, and what an agent creates is counted; else
+    # nothing is locked before its own rows.
+    is_counted = ownership.is_counted(actor)
+    with transaction.atomic() if blocking or is_counted else contextlib.nullcontext():
+        ownership.lock_fan_out(actor)
         if blocking:
             graph.lock(company.id, "write")
             graph.refuse_gone(blocking, "blocked_by")

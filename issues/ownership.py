@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from django.db import connection
+
 from agents.models import Agent, HeartbeatRun, Hold
 from companies import rows
 from companies.activity import Actor
@@ -90,8 +92,25 @@ def request_depth(*, actor: Actor, parent: Issue | None) -> int:
     return depth + 1
 
 
+def lock_fan_out(actor: Actor) -> None:
+    """What an agent creates is counted one at a time until the transaction ends; before the graph's
+    lock and any row's."""
+    if is_counted(actor):
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_advisory_xact_lock(hashtext('issues.fan_out'), hashtext(%s))",
+                [str(actor.id)],
+            )
+
+
+def is_counted(actor: Actor) -> bool:
+    """Is there a limit to what this actor creates?"""
+    return actor.type == "agent" and actor.id is not None
+
+
 def check_fan_out(*, actor: Actor, now: datetime) -> None:
-    """Raise RateLimited when an agent's run (or its last hour) has created enough issues."""
+    """Raise RateLimited when an agent's run (or its last hour) has created enough issues. Under
+    `lock_fan_out`, else its runs count past each other."""
     if actor.type != "agent" or actor.id is None:
         return
     since = now - timedelta(hours=1)
