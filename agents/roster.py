@@ -355,7 +355,9 @@ def _set_manager(agent: Agent, manager: Agent | None) -> None:
                 "org_cycle", "An agent cannot report to itself.", field="reports_to", status=422
             )
         above = managers.get(above)
-    raise Invalid("org_too_deep", "The line of managers is too long.", field="reports_to")
+    raise Invalid(
+        "org_too_deep", "The line of managers is too long.", field="reports_to", status=422
+    )
 
 
 def _check(agent: Agent) -> None:

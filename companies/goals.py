@@ -229,9 +229,16 @@ def _refuse_circle(goal: Goal, parent: Goal) -> None:
         cursor.execute(_ABOVE, {"start": parent.id, "depth": MAX_DEPTH})
         above = [row[0] for row in cursor.fetchall()]
     if goal.id in above:
-        raise Invalid("parent_cycle", "A goal below this one cannot be its parent.", field="parent")
+        raise Invalid(
+            "parent_cycle",
+            "A goal below this one cannot be its parent.",
+            field="parent",
+            status=422,
+        )
     if len(above) > MAX_DEPTH:
-        raise Invalid("tree_too_deep", f"Goals nest at most {MAX_DEPTH} deep.", field="parent")
+        raise Invalid(
+            "tree_too_deep", f"Goals nest at most {MAX_DEPTH} deep.", field="parent", status=422
+        )
 
 
 def _locked(model: type[T], row: T) -> T:

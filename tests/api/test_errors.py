@@ -9,9 +9,9 @@ import pytest
 from django.db import OperationalError
 
 from agents.models import Agent, AgentKey, HeartbeatRun
-from companies import wire_names
+from companies import secrets, wire_names
 from companies.errors import Invalid
-from companies.models import Company, OperatorKey, User
+from companies.models import Company, OperatorKey, Secret, User
 from issues import board
 from issues.models import Issue
 from tests.api.conftest import Caller, operator
@@ -278,7 +278,7 @@ def test_secrets_in_a_configuration_are_masked_and_survive_a_round_trip(
     as_olga: Caller, as_ada: Caller, acme: Company, bo: Agent
 ) -> None:
     path = f"/api/agents/{bo.id}"
-    config = {"command": "true", "env": {"TOKEN": "s3cret"}}
+    config = {"command": "true", "env": {"TOKEN": "s3cret", "NOTE": "also-h1dden"}}
     set_up = as_olga.send("PATCH", path, {"adapterType": "process", "adapterConfig": config})
     assert set_up.status_code == 200, set_up.content
 
@@ -286,7 +286,12 @@ def test_secrets_in_a_configuration_are_masked_and_survive_a_round_trip(
     as_olga.send("PATCH", path, {"adapterConfig": shown.json()["adapterConfig"]})
 
     assert b"s3cret" not in shown.content
-    assert Agent.objects.get(id=bo.id).adapter_config["env"]["TOKEN"] == "s3cret"
+    assert b"also-h1dden" not in shown.content
+    env = Agent.objects.get(id=bo.id).adapter_config["env"]
+    assert env["NOTE"] == "also-h1dden"
+    secret = Secret.objects.get(company=acme)  # what is called a token is kept with the secrets
+    assert env["TOKEN"] == {"type": "secret_ref", "secret": secret.name}
+    assert secrets._open(secret) == "s3cret"
     assert as_ada.send("GET", path).json()["adapterConfig"] == {}
 
 

@@ -116,9 +116,11 @@ def test_answers_come_as_a_list_or_an_object(
 
 @pytest.mark.parametrize(
     "answers",
-    [[None], [[]], [{}], [{"questionId": "shape", "optionIds": []}], {"shape": None}, {"shape": [1]},
-     {"shape": " "}, [], {}, ["x"] * 51],
-)  # fmt: skip
+    [
+        *([None], [[]], [{}], [{"questionId": "shape", "optionIds": []}], [], ["x"] * 51),
+        *({"shape": None}, {"shape": [1]}, {"shape": " "}, {}),
+    ],
+)
 def test_an_answer_that_says_nothing_is_refused(
     as_run: Caller, as_olga: Caller, answers: Any
 ) -> None:
