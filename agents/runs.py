@@ -70,6 +70,7 @@ RESCUE_BATCH = 200
 EXTERNAL_LEASE = timedelta(minutes=10)
 MESSAGE_CHARS = 8_000
 SUMMARY_CHARS = 100_000
+SHUT_DOWN = "The instance was shut down while the agent was at work."
 
 
 class Stale(Exception):
@@ -416,7 +417,7 @@ def loss_of(run: HeartbeatRun, *, shutdown: bool = False, begun: bool = True) ->
     if run.cancel_requested_at is not None:
         return Loss(Status.CANCELLED, Code.CANCELLED, run.cancel_reason or "Cancelled.")
     if shutdown:
-        message = "The instance was shut down while the agent was at work."
+        message = SHUT_DOWN
     elif run.lease_expires_at is not None:
         message = "The server that took the run over has not reported in time."
     elif not begun:

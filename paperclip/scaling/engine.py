@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.utils import timezone
 
+from agents import runs
 from companies import format
 from companies.ids import first_id_of
 from paperclip.scaling.reading import Level, Reading, graded, listed, one, rows
@@ -27,9 +28,11 @@ def readings() -> Iterator[Reading]:
     yield _tasks()
 
 
-def _an_hour_ago() -> uuid.UUID:
-    """Ids are ordered by time: those from here on were made in the last hour."""
-    return first_id_of(timezone.now() - timedelta(hours=1))
+def _an_hour_ago() -> tuple[uuid.UUID, datetime]:
+    """For `id >= %s AND created_at >= %s`. Ids are ordered by the moment of their making, which
+    finds the rows; the made-up ones of a demo say that they are older."""
+    since = timezone.now() - timedelta(hours=1)
+    return first_id_of(since), since
 
 
 def _shifts() -> Reading:
@@ -60,8 +63,9 @@ def _waiting() -> Reading:
         "    AND o.status = 'running') LIMIT 10000) free), 0)::float8,"
         " percentile_disc(0.95) WITHIN GROUP (ORDER BY waited), count(*) FROM"
         " (SELECT extract(epoch FROM started_at - not_before)::float8 AS waited"
-        "  FROM agents_heartbeatrun WHERE id >= %s AND started_at IS NOT NULL LIMIT %s) started",
-        _an_hour_ago(),
+        "  FROM agents_heartbeatrun WHERE id >= %s AND created_at >= %s"
+        "  AND started_at IS NOT NULL LIMIT %s) started",
+        *_an_hour_ago(),
         HOUR_RUNS,
     )
     text = f"the oldest free run waits {oldest:.1f} s"
@@ -84,8 +88,8 @@ def _arrivals() -> Reading:
     started, seconds = one(
         "SELECT count(*), coalesce(avg(extract(epoch FROM finished_at - started_at)), 0)::float8"
         " FROM (SELECT started_at, finished_at FROM agents_heartbeatrun"
-        "  WHERE id >= %s AND finished_at IS NOT NULL LIMIT %s) ended",
-        _an_hour_ago(),
+        "  WHERE id >= %s AND created_at >= %s AND finished_at IS NOT NULL LIMIT %s) ended",
+        *_an_hour_ago(),
         HOUR_RUNS,
     )
     (capacity,) = one(
@@ -167,10 +171,11 @@ def _providers() -> Reading:
 
 def _rescues() -> Reading:
     lost, ended = one(
-        "SELECT count(*) FILTER (WHERE status IN ('lost', 'unknown')), count(*)"
-        " FROM (SELECT status FROM agents_heartbeatrun"
-        "  WHERE id >= %s AND finished_at IS NOT NULL LIMIT %s) ended",
-        _an_hour_ago(),
+        "SELECT count(*) FILTER (WHERE status IN ('lost', 'unknown') AND message <> %s), count(*)"
+        " FROM (SELECT status, message FROM agents_heartbeatrun"
+        "  WHERE id >= %s AND created_at >= %s AND finished_at IS NOT NULL LIMIT %s) ended",
+        runs.SHUT_DOWN,  # who stops an instance knows
+        *_an_hour_ago(),
         HOUR_RUNS,
     )
     share = 100 * lost / ended if ended else 0

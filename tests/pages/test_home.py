@@ -10,6 +10,7 @@ from agents import connections
 from agents.models import Agent, ProviderConnection
 from companies.activity import SYSTEM
 from companies.models import Company
+from paperclip import dashboard
 from tests import factories
 from tests.pages.conftest import Scene
 
@@ -85,3 +86,12 @@ def test_another_companys_work_is_not_counted(
     for name in ("glance", "running", "needs", "waiting", "recent"):
         assert "Theirs" not in text(olgas.get(f"/c/ACM/panels/{name}"))
     assert "nothing queued" in text(olgas.get("/c/ACM/panels/glance"))
+
+
+def test_a_run_that_was_begun_once_more_is_no_failure(
+    acme: Company, ada: Agent, now: datetime
+) -> None:
+    """Its process was stopped or killed; how the next one ended is what counts."""
+    for status in ("lost", "lost", "succeeded", "unknown"):
+        factories.run(ada, status=status, finished_at=now)
+    assert dashboard.throughput(acme, now)[-1][1:] == (1, 1)

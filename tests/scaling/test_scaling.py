@@ -12,6 +12,7 @@ from django.test import Client
 from django.utils import timezone
 from django.utils.html import escape
 
+from agents import runs
 from agents.models import Agent, Beacon, Worker
 from companies.ids import first_id_of, new_id
 from companies.models import Company, User
@@ -98,6 +99,20 @@ def test_runs_that_lose_their_holder_are_counted(acme: Company, ada: Agent) -> N
     for _ in range(3):
         factories.run(ada, status="lost", started_at=now, finished_at=now)
     assert read(engine.readings(), "Rescued runs").level is Level.RED
+
+
+def test_what_a_demo_has_made_up_and_a_clean_stop_do_not_count(acme: Company, ada: Agent) -> None:
+    now = timezone.now()
+    before = now - timedelta(days=2)
+    ended = {"status": "lost", "started_at": now, "finished_at": now}
+    for _ in range(3):
+        factories.run(ada, **ended | {"created_at": before, "finished_at": before})
+        factories.run(ada, **ended, message=runs.SHUT_DOWN)
+    reading = read(engine.readings(), "Rescued runs")
+    assert reading.level is Level.GREEN
+    assert reading.value.startswith("0 of 3 runs")
+    assert "3 of the last hour" in read(engine.readings(), "Heartbeats").value
+    assert "3 starts" in read(engine.readings(), "Queue").value
 
 
 def test_tasks_that_gave_no_sign_of_life_are_red(db: None) -> None:
