@@ -71,7 +71,7 @@ def test_a_checkout_of_somebody_elses_issue_tells_who_has_it(
 def test_an_agent_cannot_check_out_for_another(as_ada: Caller, bo: Agent, issue: Issue) -> None:
     refused = as_ada.send("POST", f"/api/issues/{issue.id}/checkout", {"agentId": str(bo.id)})
 
-    assert refused.status_code == 400
+    assert (refused.status_code, refused.json()["code"]) == (403, "other_agent")
 
 
 def test_the_context_is_compact_and_has_a_comment_cursor(as_run: Caller, issue: Issue) -> None:
