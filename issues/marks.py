@@ -194,6 +194,7 @@ def _tell_product(product: WorkProduct, action: str, actor: Actor, now: datetime
         now=now,
         details={
             "workProductId": str(product.pk),
+            "title": product.title[:200],
             "type": product.type,
             "provider": product.provider,
         },

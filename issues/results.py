@@ -40,7 +40,8 @@ LEFT JOIN agents_agent a ON a.id = d.updated_by_agent_id
 LEFT JOIN companies_user u ON u.id = d.updated_by_user_id
 WHERE d.issue_id = %(issue)s
 UNION ALL
-SELECT '', p.title, p.url, concat_ws(' · ', p.type, nullif(p.status, 'active')), false, p.created_at
+SELECT '', p.title, p.url,
+    replace(concat_ws(' · ', p.type, nullif(p.status, 'active')), '_', ' '), false, p.created_at
 FROM issues_workproduct p WHERE p.issue_id = %(issue)s AND p.provider <> 'git'
 ORDER BY 6, 2 LIMIT %(most)s
 """

@@ -200,6 +200,12 @@ DOCUMENTS = {
     "issue.document_unlocked": "unlocked the document",
 }
 
+PRODUCTS = {
+    "issue.work_product_created": "handed in",
+    "issue.work_product_updated": "changed what was handed in:",
+    "issue.work_product_deleted": "took back",
+}
+
 
 def sentence(change: Activity) -> list[tuple[str, str, str]]:
     """What changed as (verb, value, status) pieces; empty for what is told elsewhere."""
@@ -209,6 +215,8 @@ def sentence(change: Activity) -> list[tuple[str, str, str]]:
         return [("removed the work tree", str(change.details.get("branch", "")), "")]
     if change.action == "issue.created":
         return [("created this issue", "", "todo")]
+    if change.action in PRODUCTS:
+        return [(PRODUCTS[change.action], str(change.details.get("title", "")), "")]
     if change.action in DOCUMENTS:
         return [(DOCUMENTS[change.action], str(change.details.get("key", "")), "")]
     before = change.details.get("before") or {}

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from companies.activity import Actor
-from issues import documents
+from issues import documents, marks
 from issues.models import Document, Issue
 from tests.pages.conftest import Scene
 from tests.pages.test_bulk_and_board import text
@@ -117,3 +117,12 @@ def test_a_work_product_leads_where_a_page_may_lead(
     page = text(olgas.get(f"/c/ACM/issues/{issue.identifier}"))
     assert "The change" in page
     assert (f'href="{url}"' in page) is (leads and bool(url))
+
+
+def test_what_is_handed_in_is_told_by_its_title(olgas: Client, issue: Issue, scene: Scene) -> None:
+    ada = Actor("agent", scene.ada.id, "Ada")
+    marks.add_product(issue=issue, actor=ada, type="pull_request", title="The <price> list")
+    page = text(olgas.get(f"/c/ACM/issues/{issue.identifier}"))
+    assert "handed in <b" in page
+    assert "pull request" in page
+    assert page.count("The &lt;price&gt; list") == 2
