@@ -178,8 +178,10 @@ def test_what_is_live_and_on_its_way_is_fetched_again_after_what_somebody_sent(d
     settle(desk)
     on_its_way: list[Route] = []
     desk.route("**/issues/board*", lambda route: on_its_way.append(route), times=1)
-    desk.evaluate("document.body.dispatchEvent(new CustomEvent('live:all'))")
-    expect(desk.locator("#issue-board.htmx-request")).to_be_visible()
+    with desk.expect_request("**/issues/board*"):
+        desk.evaluate("document.body.dispatchEvent(new CustomEvent('live:all'))")
+    while not on_its_way:  # the driver tells the route a little later than the request
+        desk.wait_for_timeout(20)
     old = on_its_way[0].fetch()
     card = desk.locator("[data-column=backlog] [data-card]", has_text="Sort shelf 2")
     drag(card, desk.locator("[data-column=todo]"), "**/issues/move*")

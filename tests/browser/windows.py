@@ -14,7 +14,6 @@ from playwright.sync_api import (
     Locator,
     Page,
     Response,
-    TimeoutError,
     expect,
 )
 
@@ -111,17 +110,19 @@ def check(page: Page) -> None:
     assert wide <= 0, f"{where} scrolls sideways"
 
 
-def drag(thing: Locator, place: Locator, request: str, tries: int = 3) -> None:
-    """Drag it there by hand, until the page sends that request.
+def drag(thing: Locator, place: Locator, request: str) -> None:
+    """Take it there, as far as the page can tell, and wait until it sends that request.
 
-    The driver asks once, in the next turn of the page, whether a drag has begun; a page that
-    begins it later hears of no drop. So it is let go and taken again.
+    The page hears the events of a drag and no mouse: the driver's mouse loses the beginning of a
+    drag on a machine that is busy, and with it the browser's whole drag.
     """
-    for left in reversed(range(tries)):
-        try:
-            with thing.page.expect_request(request, timeout=PATIENCE_MS if not left else 2_000):
-                thing.drag_to(place)
-            return
-        except TimeoutError:
-            if not left:
-                raise
+    expect(thing).to_have_attribute("draggable", "true")
+    thing.dispatch_event("pointerdown")  # from now on nothing live takes it away
+    held = thing.element_handle()
+    data = {"dataTransfer": thing.page.evaluate_handle("() => new DataTransfer()")}
+    with thing.page.expect_request(request):
+        held.dispatch_event("dragstart", data)
+        held.dispatch_event("pointercancel")
+        place.dispatch_event("dragover", data)
+        place.dispatch_event("drop", data)
+    held.dispatch_event("dragend", data)
