@@ -77,7 +77,10 @@ class Shift:
         self._ending = ""
         self._place = runs.START
         self._unknown: set[uuid.UUID] = set()
-        self._carried: set[uuid.UUID] = set()  # over here, and perhaps not yet in the database
+        # What is over here, and when, and perhaps not in the database; and what was given up while
+        # the answer to its claim may still come.
+        self._carried: dict[uuid.UUID, float] = {}
+        self._given_up: set[uuid.UUID] = set()
         self._hands = Hands(HANDS, "hands")
         self._gate = Hands(1, "gate")  # claims wait for no running run
         self._pen = Hands(1, "pen")  # output never queues behind verbs
@@ -283,7 +286,8 @@ class Shift:
             )
             self._place = batch.place
             for claimed in batch:
-                self._start(claimed)
+                if claimed.run_id not in self._given_up:
+                    self._start(claimed)
             if batch and len(batch) == min(free, CLAIM_BATCH):
                 continue
             if not batch.more:
@@ -332,7 +336,7 @@ class Shift:
 
     def _ended(self, run_id: uuid.UUID) -> None:
         self.running.pop(run_id, None)
-        self._carried.add(run_id)
+        self._carried[run_id] = time.monotonic()
         self._waiting -= 1
         self._look_for_work()
 
@@ -394,13 +398,17 @@ class Shift:
         for run_id in strange & self._unknown:
             one = owned[run_id]
             log.warning("run %s: owned but not carried, giving it up", run_id)
-            task = asyncio.create_task(self._give_up(one))
+            self._given_up.add(run_id)
+            task = asyncio.create_task(self._give_up(one, begun=run_id in self._carried))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._unknown = strange
-        self._carried &= owned.keys()
+        self._given_up &= owned.keys()
+        # An answer knows nothing of what was claimed and ended while it was on its way.
+        self._carried = {
+            run_id: at for run_id, at in self._carried.items() if run_id in owned or at >= asked_at
+        }
 
-    async def _give_up(self, one: workers.Owned) -> None:
-        begun = one.run_id in self._carried
+    async def _give_up(self, one: workers.Owned, *, begun: bool) -> None:
         await self._hands.call(
             recover.give_up, run_id=one.run_id, epoch=one.epoch, now=clock.now(), begun=begun
         )

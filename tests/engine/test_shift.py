@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+import uuid
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import Any
@@ -285,6 +286,49 @@ def test_a_claim_whose_answer_was_lost_is_given_up_and_counts_no_attempt(
 
     during(watch)
     assert HeartbeatRun.objects.get(retry_of=run).attempt == 1
+
+
+def test_a_claim_that_is_answered_after_it_was_given_up_starts_nothing(
+    during, puppet, pia, monkeypatch
+):
+    """It is repeated as what was never begun, so it must not begin."""
+    short_lease(monkeypatch, 2)
+    played = []
+
+    async def play(brief: base.Brief):
+        played.append(brief.run_id)
+        yield base.Done()
+
+    puppet.play = play
+    claim = runs.claim
+
+    async def watch(one: Shift) -> None:
+        def late(**asked: Any) -> Any:
+            batch = claim(**asked)
+            one._given_up.update(claimed.run_id for claimed in batch if claimed.attempt == 1)
+            monkeypatch.setattr(runs, "claim", claim)
+            return batch
+
+        monkeypatch.setattr(runs, "claim", late)
+        run = await ask(queue, pia)
+        await until(is_(run, "lost"))
+        again = await ask(HeartbeatRun.objects.get, retry_of=run)
+        await until(is_(again, "succeeded"))
+        assert played == [str(again.pk)]
+
+    during(watch)
+
+
+def test_an_answer_forgets_nothing_that_ended_while_it_was_on_its_way():
+    """It was begun and its end may not have been written: repeating it may not be safe."""
+    one, ended = Shift(instance="here"), uuid.uuid4()
+    asked_at = time.monotonic()
+    one._ended(ended)
+
+    one._compare(workers.Beat(alive=True), asked_at)
+    assert ended in one._carried
+    one._compare(workers.Beat(alive=True), time.monotonic())
+    assert ended not in one._carried
 
 
 def test_a_run_whose_end_was_not_written_is_given_up_and_counts(during, puppet, pia, monkeypatch):
