@@ -35,7 +35,8 @@ from issues.repository import Laid, State
 S = Worktree.Status
 Run = HeartbeatRun.Status
 
-# A run that was cancelled may still be ending its program; one whose worker died has none.
+# A run that was cancelled may still be ending its program; one whose worker died has none, and what
+# that had started is ended within seconds (`paperclip/engine/strays.py`).
 ENDING = timedelta(seconds=60)
 SHOWN = 100
 REMOVAL = timedelta(minutes=5)  # a removal that takes longer was cut short

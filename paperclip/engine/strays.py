@@ -13,6 +13,7 @@ import uuid
 from datetime import timedelta
 
 import psutil
+from django.db.models import Q
 
 from agents.adapters.proctree import PROCESS_MARK
 from agents.models import HeartbeatRun
@@ -20,8 +21,10 @@ from companies import clock
 
 log = logging.getLogger(__name__)
 
-# A run that has just ended may still be giving its programs the time to end by themselves.
+# A run that has just ended may still be giving its programs the time to end by themselves; one that
+# lost its holder has nobody who does, and what repeats it may be about to begin.
 GRACE = timedelta(seconds=30)
+LEFT = (HeartbeatRun.Status.LOST, HeartbeatRun.Status.UNKNOWN)
 _MARK = f"{PROCESS_MARK}=".encode()
 
 
@@ -30,13 +33,10 @@ def end() -> int:
     marked = _marked()
     if not marked:
         return 0
-    ended = set(
-        HeartbeatRun.objects.filter(
-            id__in=set(marked.values()), finished_at__lt=clock.now() - GRACE
-        )
-        .exclude(status__in=HeartbeatRun.LIVE)
-        .values_list("id", flat=True)
+    over = HeartbeatRun.objects.exclude(status__in=HeartbeatRun.LIVE).filter(
+        Q(status__in=LEFT) | Q(finished_at__lt=clock.now() - GRACE), id__in=set(marked.values())
     )
+    ended = set(over.values_list("id", flat=True))
     count = 0
     for process, run_id in marked.items():
         if run_id not in ended:

@@ -35,8 +35,8 @@ def start() -> Iterator[Start]:
         process.wait(10)
 
 
-def ended(pia, now, **ago: float) -> HeartbeatRun:
-    return factories.run(pia, status="lost", finished_at=now - timedelta(**ago))
+def ended(pia, now, status: str = "failed", **ago: float) -> HeartbeatRun:
+    return factories.run(pia, status=status, finished_at=now - timedelta(**ago))
 
 
 def test_a_program_of_a_run_that_is_over_is_ended(pia, now, start):
@@ -46,6 +46,15 @@ def test_a_program_of_a_run_that_is_over_is_ended(pia, now, start):
     assert strays.end() == 1
     assert process.wait(10) == -9
     assert strays.end() == 0
+
+
+@pytest.mark.parametrize("status", ["lost", "unknown"])
+def test_one_that_lost_its_holder_is_not_waited_for(pia, now, start, status):
+    """What repeats its run would work beside it."""
+    process = start(**{PROCESS_MARK: str(ended(pia, now, status, seconds=0).pk)})
+
+    assert strays.end() == 1
+    assert process.wait(10) == -9
 
 
 def test_those_of_a_run_that_goes_on_or_has_just_ended_are_left(pia, now, start):
