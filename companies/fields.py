@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from companies.errors import Invalid
 
@@ -22,3 +23,12 @@ def text(value: Any, field: str, *, limit: int, required: bool = False, line: bo
     if required and not value:
         raise Invalid("required", f"{field} must not be empty.", field=field)
     return str(value)
+
+
+def is_link(url: str) -> bool:
+    """May a page lead there? What agents name as an address may be anything."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc)

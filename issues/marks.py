@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -15,6 +14,7 @@ from django.utils import timezone
 from companies import activity, live
 from companies.activity import Actor
 from companies.errors import Conflict, Invalid
+from companies.fields import is_link
 from companies.models import Company, User
 from issues import consequences, fields
 from issues.document_models import IssueLabel, IssueMark, Label, WorkProduct
@@ -175,7 +175,7 @@ def _set_product(product: WorkProduct, changes: Mapping[str, Any]) -> None:
         if name in _PRODUCT:
             required = name in ("type", "title")
             clean = fields.text(value or "", name, limit=_PRODUCT[name], required=required)
-            if name == "url" and clean and urlsplit(clean).scheme not in ("http", "https"):
+            if name == "url" and clean and not is_link(clean):
                 raise Invalid("invalid_url", "An http or https address.", field="url")
             if name in ("status", "review_state") and not clean:
                 continue

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from datetime import datetime
-from urllib.parse import urlsplit
 
 from django.db import connection
 
+from companies import fields
 from companies.errors import NotFound
 from issues import documents
 from issues.document_models import Document, DocumentRevision
@@ -76,7 +76,7 @@ def of(issue: Issue) -> list[Result]:
     with connection.cursor() as cursor:
         cursor.execute(_OF, {"issue": issue.pk, "most": MOST})
         found = [Result(*row) for row in cursor.fetchall()]
-    return [one if is_link(one.url) else replace(one, url="") for one in found]
+    return [one if fields.is_link(one.url) else replace(one, url="") for one in found]
 
 
 def document(issue: Issue, key: str, number: int | None = None) -> Shown:
@@ -91,12 +91,3 @@ def document(issue: Issue, key: str, number: int | None = None) -> Shown:
     if revision is None:
         raise NotFound("There is no such revision.")
     return Shown(found, revision, list(revisions.defer("body")[:MOST_REVISIONS]))
-
-
-def is_link(url: str) -> bool:
-    """What agents name as an address may be anything."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.netloc)

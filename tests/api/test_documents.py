@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from agents.models import Agent, HeartbeatRun
 from companies.models import Company
 from issues.models import Approval, DocumentRevision, Issue
@@ -79,6 +81,17 @@ def test_a_key_is_a_simple_word(as_olga: Caller, issue: Issue) -> None:
     for key in ("Plan", "a b", "x" * 81, ".."):
         refused = as_olga.send("PUT", f"/api/issues/ACM-1/documents/{key}", {"body": "x"})
         assert refused.status_code in (400, 404), key
+
+
+@pytest.mark.parametrize("url", ["https://[", "http://", "javascript:alert(1)", "//x.example", "x"])
+def test_a_work_product_has_an_address_of_the_web_or_none(
+    as_run: Caller, issue: Issue, url: str
+) -> None:
+    given = {"type": "pull_request", "title": "PR 1", "url": url}
+    refused = as_run.send("POST", "/api/issues/ACM-1/work-products", given)
+
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid_url"), refused.content
+    assert not issue.work_products.exists()
 
 
 def test_labels_are_set_with_the_issue(as_olga: Caller, acme: Company, issue: Issue) -> None:
