@@ -2,10 +2,11 @@
 
     begin (another key is current) -> step, step, … (each a transaction) -> finish -> retire
 
-Readers need nothing: until it is retired the old key opens what it has sealed. Writers seal by the
-current key, whose row they hold until they commit, so that after `begin` nothing more is sealed by
-an old one. A rotation that was cut, or that two processes are at, goes on where it is: what is
-left to do is what the rows say.
+Readers need nothing: until it is retired the old key opens what it has sealed. Writers and steps
+seal by the current key, whose row they hold until they commit, so that after `begin` nothing more
+is sealed by an old one. A rotation that was cut, or that two processes are at, goes on where it
+is: what is left to do is what the rows say. Whoever comes to a rotation that another has finished
+has nothing to do, though a later one may be under way by then.
 """
 
 from __future__ import annotations
@@ -126,11 +127,14 @@ def step(place: Place, row: SealingKey, *, after: RowId | None, rows: int = ROWS
     """Wrap the next batch of a place by the current key, in a transaction of its own.
 
     Rows that somebody else holds are left for later; `after` is where the last step had come to.
+    Once another key is current nothing is wrapped by this one, which may be retired at any time.
     """
     key = keyring.of(row)
     values = {"prefix": place.prefix, "head": _head(row.id), "after": after, "rows": rows}
     beyond = "" if after is None else "AND id > %(after)s"
     with transaction.atomic(), connection.cursor() as cursor:
+        if not _held_as_current(row):
+            return Step(None, 0, [])
         cursor.execute(
             f"SELECT id, {place.sealed} FROM {place.table}"  # noqa: S608 - constants
             f" WHERE {place.holds} AND NOT {_IS_CURRENT.format(place=place)} {beyond}"
@@ -163,10 +167,17 @@ def passes(place: Place, row: SealingKey, *, rows: int = ROWS) -> Iterator[Step]
         after = done.at
 
 
+def is_over(row: SealingKey) -> bool:
+    """Has somebody finished the rotation to this key?"""
+    return not SealingKey.objects.filter(id=row.id, is_current=True, rotated_at=None).exists()
+
+
 @transaction.atomic
 def finish(row: SealingKey, *, now: datetime) -> bool:
-    """The rotation is done, if nothing is left; else false."""
+    """Is the rotation done, by this call or by another's? False while something is left."""
     _take_turns()
+    if is_over(row):
+        return True
     if any(count.left for count in counts()):
         return False
     SealingKey.objects.filter(id=row.id, rotated_at=None).update(rotated_at=now)
@@ -211,6 +222,15 @@ def _used(place: Place, key_id: uuid.UUID) -> int:
             {"prefix": place.prefix, "head": _head(key_id)},
         )
         return int(cursor.fetchone()[0])
+
+
+def _held_as_current(row: SealingKey) -> bool:
+    """Is it the current key? It stays so until the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM companies_sealingkey WHERE id = %s AND is_current FOR SHARE", [row.id]
+        )
+        return cursor.fetchone() is not None
 
 
 def _head(key_id: uuid.UUID) -> bytes:

@@ -203,6 +203,24 @@ def test_two_who_rotate_at_once_share_one_rotation(acme: Company, now: datetime)
     assert reveal(acme, *values, now=now) == values
 
 
+def test_who_comes_late_to_a_finished_rotation_leaves_the_next_one_alone(
+    acme: Company, now: datetime
+) -> None:
+    """Its key may be retired at any time: what it wrapped by it then would be lost for good."""
+    values = many(acme, now, 4)
+    late, _ = rotation.begin(now=now)
+    rotate()
+    rotate()
+    assert current_head() != keyring.MAGIC + late.id.bytes
+    for place in rotation.PLACES:
+        assert list(rotation.passes(place, late)) == []
+    assert rotation.finish(late, now=now)
+    assert keys_in_use() == {current_head()}
+    rotate("--retire")
+    assert rotation.finish(late, now=now)
+    assert reveal(acme, *values, now=now) == values
+
+
 KILLED = """
 import os, signal, django
 django.setup()

@@ -89,7 +89,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"{place.name}: {done} wrapped")
                 self.stdout.flush()
             left = next(count.left for count in rotation.counts() if count.place == place.name)
-            if left <= lost:
+            if left <= lost or rotation.is_over(row):
                 return lost
             time.sleep(PAUSE_SECONDS)  # somebody holds a row
         return lost
