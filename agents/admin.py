@@ -17,6 +17,7 @@ from agents import meter_admin as meter_admin  # registers itself
 from agents import roster, runs
 from agents.adapters import failures
 from agents.connection_models import AgentFallback, ProviderBucket, ProviderConnection
+from agents.masking import masked
 from agents.models import (
     Agent,
     AgentKey,
@@ -30,20 +31,10 @@ from agents.models import (
 from companies.activity import Actor
 from companies.admin_base import Editable, Readable, actor, confirmed, each
 
-_MASKED = ("env", "headers")  # whatever stands there may be a secret in plain text
 
-
-def masked(value: Any) -> SafeString:
+def pretty(value: Any) -> SafeString:
     """JSON to look at, without anything that may be a secret, however deep it lies."""
-    return format_html("<pre>{}</pre>", failures.redact(json.dumps(_mask(value), indent=2)))
-
-
-def _mask(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_mask(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {key: "•••" if key in _MASKED else _mask(item) for key, item in value.items()}
+    return format_html("<pre>{}</pre>", failures.redact(json.dumps(masked(value), indent=2)))
 
 
 class Holds(admin.TabularInline):
@@ -139,7 +130,7 @@ class Agents(Editable):
     @admin.display(description="Adapter configuration")
     def configuration(self, agent: Agent) -> SafeString:
         """The configuration without anything that may be a secret."""
-        return masked(agent.adapter_config)
+        return pretty(agent.adapter_config)
 
     def change(self, obj: Agent, changes: Mapping[str, Any], by: Actor) -> None:
         roster.update(agent=obj, changes=changes, actor=by)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.utils.safestring import SafeString
 
-from agents.admin import masked
+from agents.admin import pretty
 from companies.admin_base import Readable
 from issues.approval_models import Approval, ApprovalComment, ApprovalIssue
 from issues.document_models import (
@@ -74,7 +74,7 @@ class Approvals(Readable):
     @admin.display(description="What is asked")
     def request(self, approval: Approval) -> SafeString:
         """A hire's payload carries a configuration, which may hold secrets in plain text."""
-        return masked(approval.payload)
+        return pretty(approval.payload)
 
 
 @admin.register(ApprovalIssue)

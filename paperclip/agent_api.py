@@ -17,6 +17,7 @@ from pydantic import Field
 from agents import loop_limits, roster, shapes, wakes
 from agents.answers import Run
 from agents.api import find
+from agents.masking import masked, unmasked
 from agents.models import Agent, HeartbeatRun, Hold
 from billing.budget_api import set_month_limit
 from billing.models import Scope
@@ -245,7 +246,7 @@ def hire_agent(request: HttpRequest, company: str, body: NewAgent) -> HttpRespon
                 "name": row.name,
                 "role": row.role,
                 "adapterType": row.adapter_type,
-                "adapterConfig": agent_shapes.masked(row.adapter_config),
+                "adapterConfig": masked(row.adapter_config),
                 **({"budgetMonthlyCents": str(cents)} if cents else {}),
             },
             agent=row,
@@ -281,9 +282,7 @@ def change_agent(request: HttpRequest, agent: str, body: AgentChange) -> HttpRes
     with transaction.atomic():
         changes = _fields(row.company_id, given)
         if isinstance(changes.get("adapter_config"), dict):
-            changes["adapter_config"] = agent_shapes.unmasked(
-                changes["adapter_config"], row.adapter_config
-            )
+            changes["adapter_config"] = unmasked(changes["adapter_config"], row.adapter_config)
         if changes:
             row = roster.update(
                 agent=row,

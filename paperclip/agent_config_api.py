@@ -12,6 +12,7 @@ from pydantic import Field
 
 from agents import adapters, revisions, roster, sessions, shapes, trial
 from agents.api import find
+from agents.masking import masked
 from agents.models import Agent, HeartbeatRun
 from agents.revision_models import AgentRevision
 from billing import prices
@@ -152,7 +153,7 @@ def _config(stored: dict[str, Any]) -> dict[str, Any]:
         "reportsTo": stored.get("reports_to"),
         "capabilities": stored.get("capabilities") or None,
         "adapterType": stored.get("adapter_type"),
-        "adapterConfig": agent_shapes.masked(stored.get("adapter_config") or {}),
+        "adapterConfig": masked(stored.get("adapter_config") or {}),
         "instructions": stored.get("instructions") or None,
         "onFinish": stored.get("on_finish"),
         "permissions": {"canCreateAgents": stored.get("can_hire", False)},

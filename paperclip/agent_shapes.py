@@ -12,14 +12,12 @@ from django.db.models.functions import Coalesce
 from pydantic.alias_generators import to_camel
 
 from agents import roster
+from agents.masking import masked
 from agents.models import Agent, HeartbeatRun, Hold
 from billing import totals
 from billing.models import Budget, Scope, Spend, Window
 from companies import access, wire
 
-HIDDEN = "***"
-# Parts of a configuration whose values may be secrets that somebody typed in.
-_SEALED = ("env", "headers")
 MAX_CHAIN = 20
 _OF_IT = HeartbeatRun.objects.filter(agent=OuterRef("pk")).order_by()
 _RUNNING = Coalesce(
@@ -202,28 +200,3 @@ def org(rows: Iterable[Agent], statuses: Mapping[uuid.UUID, str]) -> list[dict[s
 def limits(own: Mapping[str, int]) -> dict[str, int]:
     """An agent's own limits of the loop breaker, in the wire's words."""
     return {to_camel(name): value for name, value in own.items()}
-
-
-def masked(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without the values that may be secrets; references stay readable."""
-    shown = dict(config)
-    for part in _SEALED:
-        values = shown.get(part)
-        if isinstance(values, Mapping):
-            shown[part] = {
-                name: HIDDEN if isinstance(value, str) else value for name, value in values.items()
-            }
-    return shown
-
-
-def unmasked(config: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration that a client read, changed and sends back: what it saw masked stays."""
-    kept = dict(config)
-    for part in _SEALED:
-        values, before = kept.get(part), known.get(part)
-        if isinstance(values, Mapping) and isinstance(before, Mapping):
-            kept[part] = {
-                name: before[name] if value == HIDDEN and name in before else value
-                for name, value in values.items()
-            }
-    return kept

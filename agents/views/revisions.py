@@ -16,6 +16,7 @@ from django.views.decorators.http import require_POST
 from agents import revisions as history
 from agents import roster
 from agents.adapters import failures
+from agents.masking import masked
 from agents.models import Agent, AgentRevision
 from agents.views.agent import frame
 from companies import format
@@ -23,7 +24,6 @@ from companies.errors import NotFound
 from companies.views.door import PageRequest, page
 
 PAGE = 20
-_MASKED = ("env", "headers")  # whatever stands there may be a secret in plain text
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,23 +135,10 @@ def _text(name: str, value: Any, names: dict[str, str]) -> str:
     if name == "reports_to":
         return names.get(str(value), "somebody who is gone")
     if isinstance(value, (dict, list)):
-        return failures.redact(json.dumps(_mask(value), indent=2, sort_keys=True))
+        return failures.redact(json.dumps(masked(value), indent=2, sort_keys=True))
     if isinstance(value, bool):
         return "yes" if value else "no"
     return failures.redact(str(value))
-
-
-def _mask(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_mask(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    hidden = {
-        key: dict.fromkeys(item, "•••")
-        for key, item in value.items()
-        if key in _MASKED and isinstance(item, dict)
-    }
-    return {key: _mask(item) for key, item in value.items()} | hidden
 
 
 def _uuid(text: str) -> uuid.UUID | None:
