@@ -14,7 +14,7 @@ $(shell rm -rf $(VENV))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench faults demo real-llm lock clients fuzz
+.PHONY: help run test lint format bench faults demo real-llm lock clients fuzz sbom audit
 
 help: ## List these words
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -65,6 +65,15 @@ lock: ## Pin the requirements anew, with hashes (needs uv)
 		--no-emit-index-url --no-header requirements-tracing.in -o requirements-tracing.txt
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header requirements-dev.in -o requirements-dev.txt
+
+SBOM ?= sbom.json
+sbom: $(VENV)/.installed-dev ## Write what Paperclip is made of as CycloneDX (SBOM=file)
+	@$(PY) -W ignore -m cyclonedx_py requirements --pyproject pyproject.toml \
+		--output-reproducible --of JSON -o $(SBOM) requirements.txt
+	@echo "$(SBOM)"
+
+audit: $(VENV)/.installed-dev ## Ask whether something is known against a pinned requirement
+	@exec $(PY) -m scripts.audit
 
 # --- set-up -----------------------------------------------------------------------------------------
 
