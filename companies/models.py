@@ -352,3 +352,5 @@ from companies.key_models import SealingKey as SealingKey  # noqa: E402
 from companies.key_models import SecretRead as SecretRead  # noqa: E402
 from companies.seal_models import Seal as Seal  # noqa: E402
 from companies.seal_models import Sealer as Sealer  # noqa: E402
+from companies.second_factor_models import RecoveryCode as RecoveryCode  # noqa: E402
+from companies.second_factor_models import SecondFactor as SecondFactor  # noqa: E402

@@ -12,9 +12,11 @@ from companies.models import (
     CliLogin,
     IdempotencyRecord,
     OperatorKey,
+    RecoveryCode,
     Seal,
     Sealer,
     SealingKey,
+    SecondFactor,
     Secret,
     SecretRead,
     SignInLink,
@@ -122,6 +124,28 @@ class SignInLinks(Readable):
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return obj is None and super().has_view_permission(request, obj)
+
+
+@admin.register(SecondFactor)
+class SecondFactors(Readable):
+    """Who has one; `manage.py reset_second_factor` takes it from who is locked out."""
+
+    list_display = ("user", "created_at", "confirmed_at")
+    list_select_related = ("user",)
+    search_fields = ("user__email",)
+    date_hierarchy = "created_at"
+    fields = ("user", "created_at", "confirmed_at")
+
+
+@admin.register(RecoveryCode)
+class RecoveryCodes(Readable):
+    """Which were used when, never what they are."""
+
+    list_display = ("factor", "created_at", "used_at")
+    list_select_related = ("factor__user",)
+    search_fields = ("factor__user__email",)
+    date_hierarchy = "created_at"
+    fields = ("factor", "created_at", "used_at")
 
 
 @admin.register(Throttle)

@@ -19,9 +19,9 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from companies import keyring, secrets
+from companies import keyring, second_factor, secrets
 from companies.errors import Conflict
-from companies.models import IdempotencyRecord, SealingKey, Secret
+from companies.models import IdempotencyRecord, SealingKey, SecondFactor, Secret
 
 ROWS = 100  # of one batch
 RowId = Any  # a number or a UUID, as the table has it
@@ -60,9 +60,15 @@ def _of_answers(ids: list[RowId]) -> dict[RowId, bytes]:
     return {row: fingerprint.encode() for row, fingerprint in rows}
 
 
+def _of_factors(ids: list[RowId]) -> dict[RowId, bytes]:
+    rows = SecondFactor.objects.filter(id__in=ids).values_list("id", "user_id")
+    return {row: second_factor.context(user_id) for row, user_id in rows}
+
+
 # Everything that is sealed: whoever seals something new adds it here.
 PLACES = (
     Place("secrets", "companies_secret", "sealed", b"", _of_secrets),
+    Place("second factors", "companies_secondfactor", "sealed", b"", _of_factors),
     Place("kept answers", "companies_idempotencyrecord", "body", b"\0", _of_answers),
 )
 

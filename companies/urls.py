@@ -2,14 +2,16 @@
 
 from django.urls import path
 
-from companies.views import activity, cli_login, goals, settings, sign_in
+from companies.views import activity, cli_login, goals, second_factor, settings, sign_in
 
 outside = [
     path("sign-in", sign_in.sign_in),
+    path("sign-in/code", second_factor.code),
     path("sign-in/<str:token>", sign_in.sign_in_link),
     path("sign-out", sign_in.sign_out),
     path("admin/login/", sign_in.admin_sign_in),
     path("cli-login/<uuid:login_id>", cli_login.cli_login_page),
+    path("second-factor", second_factor.page),
     path("theme", sign_in.theme),
     path("companies/new", settings.new_company),
 ]

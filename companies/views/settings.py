@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from companies import operator_keys, secrets, sign_in, tenancy, undo
+from companies import operator_keys, second_factor, secrets, sign_in, tenancy, undo
 from companies.errors import NotFound, Refusal
 from companies.models import Company, Membership, OperatorKey, Secret
 from companies.views.door import PageRequest, page
@@ -23,6 +23,7 @@ def _show(request: PageRequest, **more: Any) -> HttpResponse:
         "members": tenancy.members(request.company),
         "roles": Membership.Role.values,
         "secrets": Secret.objects.for_company(request.company.id).defer("sealed"),
+        "second_factor": second_factor.of(request.user),
         "keys": OperatorKey.objects.filter(user=request.user, revoked_at=None),
         **more,
     }

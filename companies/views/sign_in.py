@@ -1,4 +1,6 @@
-"""Coming in and going out: e-mail and password, the one-time link, sign-out, the theme."""
+"""Coming in and going out: e-mail and password, the one-time link, sign-out, the theme.
+
+The second factor, where a person has one, is asked for in `second_factor.py`."""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ from companies import sign_in as links
 from companies import throttle
 from companies.errors import RateLimited
 from companies.forms import SignInForm
+from companies.views import second_factor
 
 THEMES = (("auto", "As the system", "monitor"), ("light", "Light", "sun"), ("dark", "Dark", "moon"))
-BACKEND = "django.contrib.auth.backends.ModelBackend"
 # Attempts in a quarter of an hour, by address and by account.
 ATTEMPTS = 20
 WINDOW_SECONDS = 900
@@ -58,8 +60,7 @@ def sign_in(request: Any) -> HttpResponse:
             return answer
         user = auth.authenticate(request, username=email, password=form.cleaned_data["password"])
         if user is not None:
-            auth.login(request, user)
-            return redirect(_next(request))
+            return second_factor.admit(request, user, target=_next(request))
         form.add_error(None, "This e-mail address and password do not go together.")
     return render(
         request,
@@ -83,8 +84,7 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
     if request.method == "POST":
         user = links.redeem(token=token, now=timezone.now())
         if user is not None:
-            auth.login(request, user, backend=BACKEND)
-            return redirect("/")
+            return second_factor.admit(request, user, target="/")
         return render(request, "companies/sign_in_link.html", {"spent": True}, status=410)
     return render(request, "companies/sign_in_link.html")
 

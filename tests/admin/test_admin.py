@@ -38,8 +38,10 @@ from companies.models import (
     IdempotencyRecord,
     Membership,
     OperatorKey,
+    RecoveryCode,
     Seal,
     Sealer,
+    SecondFactor,
     SignInLink,
     Throttle,
     User,
@@ -112,6 +114,8 @@ def world(acme: Company, olga: User, ada: Agent, bo: Agent, now: datetime) -> Co
     OperatorKey.objects.create(user=olga, lookup="lookup1", **key)
     AgentKey.objects.create(company=acme, agent=ada, lookup="lookup2", **key)
     SignInLink.objects.create(digest=SECRET, user=olga, expires_at=now)
+    factor = SecondFactor.objects.create(user=olga, sealed=SECRET.encode(), created_at=now)
+    RecoveryCode.objects.create(factor=factor, digest=SECRET, created_at=now)
     Throttle.objects.create(key="sign-in:olga", window_start=now, count=3)
     IdempotencyRecord.objects.create(
         principal="user:1", route="/x", key="k", fingerprint=SECRET, body=SECRET.encode()

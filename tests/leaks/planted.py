@@ -21,9 +21,10 @@ CONTROL = f"control-{secrets.token_hex(8)}"
 
 _ROWS = """
 import json, os
+import pyotp
 from django.utils import timezone
 from agents import connections
-from companies import cli_login, keys, operator_keys, secrets, sign_in, tenancy
+from companies import cli_login, keys, operator_keys, second_factor, secrets, sign_in, tenancy
 from companies.activity import SYSTEM
 from companies.models import Company, User
 now, wanted = timezone.now(), json.loads(os.environ["PLANT"])
@@ -37,6 +38,10 @@ for role in ("operator", "viewer"):
     member.user.save()
 stranger = tenancy.invite(company=company, email="new@example.com", role="viewer", actor=SYSTEM)
 known["sign-in link"] = sign_in.link_for_inviter(membership=stranger, now=now).rpartition("/")[2]
+second_factor.begin(user=stranger.user, now=now)
+known["key of an authenticator"] = second_factor.enrolment(user=stranger.user, now=now).key
+first = pyotp.TOTP(known["key of an authenticator"]).at(now)
+known["recovery code"] = second_factor.confirm(user=stranger.user, code=first, now=now)[0]
 rival = User.objects.create_user(email="rival@example.com", password=wanted["password"])
 other = tenancy.create(name="Rival", prefix="RIV", owner=rival, now=now)
 known["operator key of another"] = operator_keys.create(user=rival, name="r", now=now)[1]
