@@ -283,3 +283,12 @@ def _face(name: str, kind: str, css: str) -> SafeString:
         zlib.crc32(name.encode()) % 6,
         initials(name),
     )
+
+
+def swatch(color: str) -> SafeString:
+    """A dot in a label's own colour, `#rrggbb`: an attribute, which the page's policy allows."""
+    return format_html(
+        '<svg class="swatch" viewBox="0 0 8 8" aria-hidden="true"><circle cx="4" cy="4" r="4"'
+        ' fill="{}"/></svg>',
+        color,
+    )

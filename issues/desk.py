@@ -17,9 +17,10 @@ from agents.models import HeartbeatRun
 from companies import live
 from companies.errors import Invalid, NotFound
 from companies.models import Company, User
-from issues import inbox, questions
+from issues import inbox, questions, results
 from issues.inbox import Item
-from issues.models import Approval, Blocker, InboxMark, Interaction, Issue
+from issues.models import Approval, Blocker, Comment, InboxMark, Interaction, Issue
+from issues.results import Result
 
 SNOOZES = {"1h": timedelta(hours=1), "4h": timedelta(hours=4), "1d": timedelta(days=1)}
 DECIDED = 50
@@ -101,6 +102,25 @@ def price(item: Item) -> Price:
             agent=item.agent, status=HeartbeatRun.Status.QUEUED
         ).count()
     return Price(blocked, queued)
+
+
+@dataclass(frozen=True, slots=True)
+class HandedIn:
+    """What a review is about: what its agent said last, and what it left."""
+
+    comment: Comment | None
+    results: list[Result]
+
+
+def handed_in(issue: Issue) -> HandedIn:
+    """The newest words of an agent about an issue, and its results; two queries."""
+    said = (
+        Comment.objects.for_company(issue.company_id)
+        .filter(issue=issue, deleted_at=None, author_agent__isnull=False)
+        .select_related("author_agent")
+        .order_by("-created_at", "-id")
+    )
+    return HandedIn(said.first(), results.of(issue))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models.functions import Lower
 from django.utils import timezone
 
 from companies import activity, live
@@ -16,7 +17,7 @@ from companies.activity import Actor
 from companies.errors import Conflict, Invalid
 from companies.fields import is_link
 from companies.models import Company, User
-from issues import consequences, fields
+from issues import consequences, fields, graph
 from issues.document_models import IssueLabel, IssueMark, Label, WorkProduct
 from issues.models import Issue
 
@@ -112,6 +113,32 @@ def set_labels(
         details={"after": {"labels": names}},
     )
     consequences.announce(issue)
+
+
+@transaction.atomic
+def attach(*, issue: Issue, name: str, actor: Actor, now: datetime | None = None) -> Label:
+    """Add the label of this name to what an issue has; a new one when there is none.
+
+    Raises Invalid, Conflict (too many labels), NotFound (the issue is gone).
+    """
+    label = label_named(company=issue.company, name=name, actor=actor, now=now)
+    # Who adds another one at the same time must not lose it.
+    row = graph.lock_row(issue.id)
+    set_labels(issue=row, labels=[*labels_of(row), label], actor=actor, now=now)
+    return label
+
+
+@transaction.atomic
+def detach(*, issue: Issue, label: Label, actor: Actor, now: datetime | None = None) -> None:
+    """Take a label off an issue; nothing, if it has it no more. Raises NotFound."""
+    row = graph.lock_row(issue.id)
+    left = [one for one in labels_of(row) if one.pk != label.pk]
+    set_labels(issue=row, labels=left, actor=actor, now=now)
+
+
+def labels_of(issue: Issue) -> list[Label]:
+    """The labels of an issue, by name; one query."""
+    return list(Label.objects.filter(labelled__issue=issue).order_by(Lower("name"), "id"))
 
 
 def _record_label(label: Label, action: str, actor: Actor, now: datetime) -> None:

@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import CharField, F, Value
+from django.db.models.functions import Cast
 
 from agents import outcomes
 from agents.models import Agent, HeartbeatRun
 from companies.errors import NotFound
 from companies.models import Activity
+from issues.document_models import IssueLabel
 from issues.models import Blocker, Comment, Interaction, Issue
 from issues.questions import options, question
 
@@ -74,11 +76,13 @@ class Thread:
 
 @dataclass(slots=True)
 class Related:
-    """Issues around this one, as (identifier, title, status)."""
+    """Issues around this one, as (identifier, title, status), and its labels, as (id, name,
+    colour)."""
 
     children: list[tuple[str, str, str]] = field(default_factory=list)
     blocked_by: list[tuple[str, str, str]] = field(default_factory=list)
     blocks: list[tuple[str, str, str]] = field(default_factory=list)
+    labels: list[tuple[str, str, str]] = field(default_factory=list)
 
     @property
     def done(self) -> int:
@@ -153,7 +157,7 @@ def load(issue: Issue) -> Thread:
 
 
 def related(issue: Issue) -> Related:
-    """Sub-issues, what blocks it and what it blocks; one query."""
+    """Sub-issues, what blocks it and what it blocks, its labels; one query."""
 
     def part(kind: str, found: Any, prefix: str) -> Any:
         return (
@@ -183,13 +187,29 @@ def related(issue: Issue) -> Related:
         .union(
             part("blocked_by", Blocker.objects.filter(issue=issue), "blocking__"),
             part("blocks", Blocker.objects.filter(blocking=issue), "issue__"),
+            _labels(issue),
             all=True,
         )
     )
     around = Related()
-    for kind, _, ref, name, state in sorted(rows, key=lambda row: (row[0], row[1])):
+    for kind, _, ref, name, state in sorted(rows, key=lambda row: (row[0], row[1], row[3].lower())):
         getattr(around, kind).append((ref, name, state))
     return around
+
+
+def _labels(issue: Issue) -> Any:
+    return (
+        IssueLabel.objects.filter(issue=issue)
+        .order_by()
+        .annotate(
+            kind=Value("labels", output_field=CharField()),
+            n=Value(0),
+            ref=Cast("label_id", CharField()),
+            name=F("label__name"),
+            state=F("label__color"),
+        )
+        .values_list("kind", "n", "ref", "name", "state")
+    )
 
 
 DOCUMENTS = {
@@ -237,6 +257,9 @@ def sentence(change: Activity) -> list[tuple[str, str, str]]:
         elif name == "blocked_by":
             text = ", ".join(map(str, value)) if value else "nothing"
             pieces.append(("made this blocked by", text, ""))
+        elif name == "labels":
+            text = ", ".join(map(str, value)) if value else "none"
+            pieces.append(("set the labels to", text, ""))
         elif name == "blocked_reason" and value:
             pieces.append(("said why it is blocked:", str(value), ""))
     if change.details.get("stopped"):

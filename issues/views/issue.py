@@ -12,13 +12,17 @@ from django.views.decorators.http import require_POST
 
 from agents import runs
 from agents.models import HeartbeatRun
+from companies import wire
 from companies.errors import Conflict, Invalid, NotFound, Refusal
 from companies.models import Goal, Project
 from companies.views.door import PageRequest, back, page, toast
-from issues import board, choices, questions, results, thread, transitions, why
+from issues import board, choices, desk, marks, questions, results, thread, transitions, why
 from issues import forms as issue_forms
+from issues.document_models import Label
 from issues.models import Interaction, Issue, Priority
 from issues.views import rows
+
+SUGGESTED = 100  # names of labels that the field offers
 
 
 @page()
@@ -42,6 +46,7 @@ def _show(request: PageRequest, identifier: str, **more: Any) -> HttpResponse:
         "assignee": _assignee_value(found),
         "projects": given.projects,
         "goals": given.goals,
+        "label_names": [name for _, name in given.labels[:SUGGESTED]],
     }
     if request.htmx and request.htmx.target == "properties":
         return render(request, "issues/_properties.html", context)
@@ -67,6 +72,14 @@ def reasons(request: PageRequest, identifier: str) -> HttpResponse:
         (chip, rows.chip(chip, request.now)) for chip in why.not_running(found, now=request.now)
     ]
     return render(request, "issues/_why.html", {"issue": found, "chips": chips})
+
+
+@page()
+def handed_in(request: PageRequest, identifier: str) -> HttpResponse:
+    """What a review is about; a part of the inbox that loads by itself."""
+    found = thread.find(company_id=request.company.id, identifier=identifier)
+    context = {"issue": found, "handed": desk.handed_in(found)}
+    return render(request, "issues/_handed_in.html", context)
 
 
 @page()
@@ -120,6 +133,27 @@ def edit(request: PageRequest, identifier: str) -> HttpResponse:
         shown["HX-Trigger"] = "live:changed"
         return shown
     return back(request, f"{request.base}/issues/{identifier}")
+
+
+@require_POST
+@page("operate")
+def label(request: PageRequest, identifier: str) -> HttpResponse:
+    """Add a label by its name, or take one off."""
+    found = thread.find(company_id=request.company.id, identifier=identifier)
+    actor, now = request.principal.actor, request.now
+    try:
+        if "remove" in request.POST:
+            key = wire.parse_id(request.POST["remove"], "label")
+            held = Label.objects.for_company(found.company_id).filter(id=key).first()
+            if held is not None:  # else somebody has deleted it, and the issue has lost it
+                marks.detach(issue=found, label=held, actor=actor, now=now)
+        else:
+            marks.attach(issue=found, name=request.POST.get("add", ""), actor=actor, now=now)
+    except Refusal as refusal:
+        if not request.htmx:
+            raise
+        return toast(_show(request, identifier), refusal.message, "bad")
+    return _show(request, identifier) if request.htmx else _to(request, identifier)
 
 
 def _changes(request: PageRequest) -> dict[str, Any]:

@@ -55,6 +55,7 @@ PAGES = (
     "issues/new",
     "issues/{issue}",
     "issues/{issue}/why",
+    "issues/{issue}/handed-in",
     "agents/",
     "agents/?view=org",
     "agents/ada/",

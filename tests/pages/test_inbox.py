@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from agents.models import Agent, HeartbeatRun, Hold
 from companies.activity import Actor
 from companies.models import Company, User
-from issues import approvals, desk
+from issues import approvals, desk, documents
 from issues.models import Approval, InboxMark, Issue
 from paperclip import dashboard
 from tests import factories
@@ -39,6 +39,29 @@ def test_everything_that_needs_a_person_is_in_it(
         assert words in page
     assert handed.title in page
     assert page.count("desk-row") == 5
+
+
+def test_what_is_to_review_is_shown_where_it_is_accepted(
+    olgas: Client, oscars: Client, acme: Company, scene: Scene
+) -> None:
+    handed = factories.issue(acme, "Polish it", status="in_review", assignee=scene.ada)
+    factories.comment(handed, "It gleams, **twice**.", author=scene.ada)
+    factories.comment(handed, "Which cloth?", author=factories.user("Percy"))
+    ada = Actor("agent", scene.ada.id, "Ada")
+    documents.put(issue=handed, key="report", title="How", body="With a cloth.", actor=ada)
+    address = f"/c/ACM/issues/{handed.identifier}/handed-in"
+    assert f'hx-get="{address}"' in text(olgas.get(f"/c/ACM/inbox/?item={handed.id}"))
+    page = text(olgas.get(address))
+    assert "It gleams, <strong>twice</strong>." in page
+    assert f"/c/ACM/issues/{handed.identifier}/documents/report" in page
+    assert "Which cloth?" not in page  # what a person asked is no result
+    assert oscars.get(address).status_code == 404
+
+
+def test_what_nobody_wrote_a_word_about_says_so(olgas: Client, acme: Company, scene: Scene) -> None:
+    handed = factories.issue(acme, "Polish it", status="in_review", assignee=scene.ada)
+    page = text(olgas.get(f"/c/ACM/issues/{handed.identifier}/handed-in"))
+    assert "Nobody wrote what came of it." in page
 
 
 def test_the_badge_counts_what_the_inbox_shows(

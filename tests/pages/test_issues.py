@@ -8,9 +8,10 @@ from datetime import datetime
 from django.test import Client
 
 from agents.models import Agent, HeartbeatRun
+from companies.activity import Actor
 from companies.format import avatar
 from companies.models import Company, Goal, Project, User
-from issues import work
+from issues import marks, work
 from issues.models import Comment, Interaction, Issue
 from tests import factories
 from tests.pages.conftest import Scene
@@ -321,3 +322,65 @@ def test_a_person_has_the_same_face_on_every_page(olgas: Client, olga: User, acm
         page = text(olgas.get(f"/c/ACM/{path}"))
         faces = re.findall(r'<span class="avatar [^>]*"user"[^>]*>[^<]*</span>', page)
         assert set(faces) == {avatar("Olga", "user")}, path
+
+
+def test_labels_are_given_and_taken_on_the_page_of_an_issue(
+    olgas: Client, acme: Company, olga: User
+) -> None:
+    issue = factories.issue(acme, "Forge")
+    address = f"/c/ACM/issues/{issue.identifier}"
+    for name in ("Urgent", "from a customer", "urgent"):  # the last one is the first again
+        assert olgas.post(f"{address}/labels", {"add": name}).status_code == 302
+    page = text(olgas.get(address))
+    assert 'aria-label="Remove the label Urgent"' in page
+    assert "set the labels to" in page
+    assert "Urgent, from a customer" in page
+    urgent, other = marks.labels_of(issue)[::-1]
+    assert (urgent.name, other.name) == ("Urgent", "from a customer")
+    olgas.post(f"{address}/labels", {"remove": str(urgent.id)})
+    assert [one.name for one in marks.labels_of(issue)] == ["from a customer"]
+    # It is still offered, and what has gone meanwhile is taken off by nobody twice.
+    assert '<option value="Urgent">' in text(olgas.get(address))
+    assert olgas.post(f"{address}/labels", {"remove": str(urgent.id)}).status_code == 302
+
+
+def test_a_label_that_cannot_be_given_says_why(olgas: Client, acme: Company) -> None:
+    issue = factories.issue(acme, "Forge")
+    address = f"/c/ACM/issues/{issue.identifier}/labels"
+    swap = {"HX-Request": "true", "HX-Target": "properties"}
+    for sent in ({"add": " "}, {"add": "x" * 61}, {"remove": "nonsense"}, {}):
+        answer = olgas.post(address, sent, headers=swap)
+        assert answer.status_code == 200, sent
+        assert "bad" in answer["HX-Trigger"], sent
+    assert marks.labels_of(issue) == []
+
+
+def test_labels_of_another_company_and_hands_of_viewers_are_kept_out(
+    olgas: Client, veras: Client, oscars: Client, acme: Company, globex: Company, oscar: User
+) -> None:
+    issue, theirs = factories.issue(acme, "Forge"), factories.issue(globex, "Other")
+    actor = Actor("user", oscar.id, "Oscar")
+    foreign = marks.attach(issue=theirs, name="Theirs", actor=actor)
+    address = f"/c/ACM/issues/{issue.identifier}"
+    olgas.post(f"{address}/labels", {"remove": str(foreign.id)})
+    assert marks.labels_of(theirs) == [foreign]
+    assert "Theirs" not in text(olgas.get(address))
+    assert veras.post(f"{address}/labels", {"add": "Mine"}).status_code == 403
+    assert oscars.post(f"{address}/labels", {"add": "Mine"}).status_code == 404
+    assert (
+        olgas.post(f"/c/ACM/issues/{theirs.identifier}/labels", {"add": "Mine"}).status_code == 404
+    )
+    assert "Add a label" not in text(veras.get(address))
+
+
+def test_a_run_is_stopped_where_its_issue_is_read(
+    olgas: Client, veras: Client, scene: Scene
+) -> None:
+    address = f"/c/ACM/issues/{scene.running.identifier}"
+    stop = f'action="/c/ACM/runs/{scene.live_run.id}/cancel"'
+    # Beside the thread where there is room, in it on a phone.
+    assert text(olgas.get(address)).count(stop) == 2
+    assert stop not in text(veras.get(address))
+    olgas.post(f"/c/ACM/runs/{scene.live_run.id}/cancel", {"next": address})
+    scene.live_run.refresh_from_db()
+    assert scene.live_run.cancel_requested_at is not None
