@@ -66,8 +66,9 @@ class Issue(models.Model):
     status = models.CharField(max_length=12, choices=Status, default=Status.BACKLOG)
     priority = models.SmallIntegerField(choices=Priority, default=Priority.MEDIUM)
     assignee_agent = models.ForeignKey(
-        Agent, null=True, blank=True, on_delete=models.SET_NULL, related_name="issues"
-    )
+        Agent, null=True, blank=True, on_delete=models.SET_NULL, related_name="issues",
+        db_index=False,
+    )  # fmt: skip
     assignee_user = models.ForeignKey(
         User, null=True, blank=True, on_delete=models.SET_NULL, related_name="issues",
         db_index=False,
@@ -141,7 +142,10 @@ class Issue(models.Model):
                     condition=Q(**{f"{name}__isnull": False}),
                     name=f"issue_by_{name}",
                 )
-                for name in ("assignee_user", "project", "goal", "parent", "created_by_agent")
+                for name in (
+                    *("assignee_agent", "assignee_user", "project", "goal", "parent"),
+                    "created_by_agent",
+                )
             ),
             # The order of the list and of a column of the board: what is counted or shown is read
             # from here, without the rows.
@@ -150,8 +154,14 @@ class Issue(models.Model):
                 condition=Q(archived_at__isnull=True),
                 name="issue_on_board",
             ),
+            # The orders of the API's list.
             models.Index(fields=["company", "updated_at", "id"], name="issue_by_update"),
             models.Index(fields=["company", "created_at", "id"], name="issue_by_creation"),
+            models.Index(
+                fields=["company", "priority", "id"],
+                condition=Q(archived_at__isnull=True),
+                name="issue_by_priority",
+            ),
             models.Index(
                 fields=["assignee_agent", "priority", "id"],
                 condition=Q(status__in=["todo", "in_progress", "in_review", "blocked"]),

@@ -98,6 +98,23 @@ def test_a_list_and_a_board_read_the_beginning_of_an_index(
     assert rows.count("using issue_on_board") >= 5
 
 
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        ("sort=created", "issue_by_creation"),
+        ("sort=updated", "issue_by_update"),
+        ("sort=priority", "issue_by_priority"),
+    ],
+)
+def test_a_page_of_the_api_sorts_nothing_to_find_its_issues(
+    olgas: Client, acme: Company, no_whole_tables: None, query: str, index: str
+) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        assert olgas.get(f"/api/companies/{acme.id}/issues?limit=5&{query}").status_code == 200
+    (statement,) = [q["sql"] for q in captured.captured_queries if "AS MATERIALIZED" in q["sql"]]
+    assert f"using {index}" in plan(statement.replace("%", "%%"), [])
+
+
 @pytest.mark.parametrize("path", ["panels/recent", "agents/"])
 def test_how_two_weeks_of_runs_ended_is_read_from_an_index(
     olgas: Client, no_whole_tables: None, path: str
