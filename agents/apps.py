@@ -8,7 +8,8 @@ class AgentsConfig(AppConfig):
 
     def ready(self) -> None:
         from agents import loop_limits
-        from agents.adapters import outbound
+        from agents.adapters import isolation, outbound
 
         outbound.configure(allow=settings.OUTBOUND_ALLOW)
+        isolation.configure(hidden=[str(settings.DATA_DIR)])
         loop_limits.of_instance()  # a limit that nobody knows is told at the start

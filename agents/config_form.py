@@ -46,6 +46,7 @@ LABELS = {
     "idempotent": "Safe to repeat",
     "payloadTemplate": "Extra payload",
     "connectionId": "Connection",
+    "isolationNetwork": "Isolated, it may use the network",
 }
 HELP = {
     "apiKeySecret": "A secret of this company; its value is never shown.",
@@ -65,6 +66,8 @@ HELP = {
     "idempotent": "Posting the same run twice does no harm, so a lost one may be repeated.",
     "command": "The program itself; its arguments go below.",
     "idleTimeoutSec": "Without output for so long, the run ends. 0: never.",
+    "isolation": "bubblewrap: it reads the machine, writes only where it works, and sees none of"
+    " Paperclip's data. Needs bwrap on this machine.",
 }
 # Fields that most people set; the rest is folded away.
 FIRST = frozenset(
@@ -72,6 +75,7 @@ FIRST = frozenset(
         *("model", "baseUrl", "apiKeySecret", "command", "args", "cwd", "url", "method", "mode"),
         *("secretRef", "script", "pace", "failRate", "questions"),
         *("connectionId", "effort", "permissionMode", "sandbox", "approvalMode"),
+        *("isolation", "isolationNetwork"),
     }
 )
 SECRETS = frozenset({"apiKeySecret", "secretRef"})

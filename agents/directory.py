@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
@@ -296,3 +296,17 @@ def adapter_label(type_: str) -> str:
         return adapters.get(type_).label
     except adapters.UnknownAdapter:
         return type_
+
+
+def isolation_of(type_: str, config: Mapping[str, Any]) -> str:
+    """How an agent's programs are kept apart, for people; "" for a kind that starts none."""
+    try:
+        known = adapters.get(type_).Config.model_fields
+    except adapters.UnknownAdapter:
+        return ""
+    if "isolation" not in known:
+        return ""
+    if config.get("isolation", "none") == "none":
+        return "None: it may do what Paperclip's user may"
+    network = config.get("isolationNetwork", True)
+    return f"Bubblewrap, {'with the network' if network else 'without a network'}"

@@ -232,6 +232,14 @@ TABLE: dict[str, Outcome] = {
             " is run again with the next run.",
         ),
         _row(
+            Code.ISOLATION_FAILED,
+            "No isolation",
+            "The agent is set to work isolated (bubblewrap), which this machine does not do, so it"
+            " was not started.",
+            "Install bubblewrap, allow user namespaces (docs/adapters.md, Isolation), or choose no"
+            " isolation in the agent's configuration.",
+        ),
+        _row(
             Code.CANCELLED,
             "Cancelled",
             "Somebody stopped the run.",
@@ -322,6 +330,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     Code.WORKSPACE_FAILED: ("log",),
     Code.WORKSPACE_BUSY: ("log",),
     Code.SETUP_FAILED: ("log",),
+    Code.ISOLATION_FAILED: ("configuration",),
     Code.BUDGET: ("budgets", "prices"),
 }
 

@@ -45,6 +45,7 @@ class Code(StrEnum):
     WORKSPACE_FAILED = "workspace_failed"  # the work tree could not be made
     WORKSPACE_BUSY = "workspace_busy"  # another run is still in it
     SETUP_FAILED = "setup_failed"  # the command that sets a new work tree up
+    ISOLATION_FAILED = "isolation_failed"  # the walls around the program could not be put up
     CANCELLED = "cancelled"
     LOST = "lost"  # the worker that carried the run is gone
     BUDGET = "budget_exhausted"
@@ -321,6 +322,7 @@ class Brief:
     api_key: str = field(default="", repr=False)  # the run's own token
     run_dir: str = ""  # an empty folder of this run's own, 0700, or ""
     workspace: str = ""  # the folder the operator set, or ""
+    repository: str = ""  # Git's own folder of the workspace where it lies elsewhere, or ""
     agent_dir: str = ""  # a folder of this agent's own that lives across runs, or ""
     session: Mapping[str, Any] = field(default_factory=dict)
     tools: Sequence[ToolSpec] = ()

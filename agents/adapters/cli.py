@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
 
-from agents.adapters import fields, program
+from agents.adapters import fields, isolation, program
 from agents.adapters.base import (
     AdapterError,
     AnyConfig,
@@ -152,11 +152,20 @@ class CliAdapter(abc.ABC):
             missing = error.code is Code.NOT_INSTALLED
             hint = "Install it, or set `command` to its full path." if missing else ""
             return [Check("Program", False, error.message, hint)]
-        version = await self.version(path, env, folder)
+        walls, checks = None, []
+        if config.isolation != "none":
+            checks = [await isolation.explained(config, path, folder=folder, cwd=folder, env=env)]
+            if not checks[0].ok:
+                return checks
+            walls = isolation.of(config, writable=[folder])
+        version = await self.version(path, env, folder, walls=walls)
         if not version:
             hint = f"Run `{path} --version` as the user that runs Paperclip."
             return [Check("Program", False, f"{path} does not tell its version.", hint)]
-        checks = [Check("Program", True, f"{path}, version {version}.")]
+        checks.insert(0, Check("Program", True, f"{path}, version {version}."))
+        if walls is not None and not walls.network:
+            said = "Isolated without a network, it reaches neither its model nor Paperclip."
+            checks.append(Check("Network", False, said, "Open the network (isolationNetwork)."))
         checks += self.checks(config, env)
         if hello and all(check.ok for check in checks):
             checks.append(await self._hello(config, secrets))
@@ -186,11 +195,21 @@ class CliAdapter(abc.ABC):
             return Check("Answer", False, error.message, self.login_hint)
         return Check("Answer", False, "It did not answer.")
 
-    async def version(self, path: str, env: Mapping[str, str], cwd: str) -> str:
+    async def version(
+        self,
+        path: str,
+        env: Mapping[str, str],
+        cwd: str,
+        *,
+        walls: isolation.Walls | None = None,
+    ) -> str:
         """What `--version` prints, "" when it does not; asked once for each installed file."""
         mark = (path, await asyncio.to_thread(os.path.getmtime, path))
         if mark not in self._versions:
-            asked = await probe(path, ["--version"], env=env, cwd=cwd, seconds=VERSION_SECONDS)
+            program_, argv = path, [path, "--version"]
+            if walls is not None:
+                program_, argv = walls.around(path, argv, cwd=cwd)
+            asked = await probe(program_, argv[1:], env=env, cwd=cwd, seconds=VERSION_SECONDS)
             found = re.search(r"\d+\.\d+[\w.+-]*", asked.stdout) if asked.code == 0 else None
             if found is None:
                 return ""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.adapters import cli_prompt, cli_session, failures, program, resets
+from agents.adapters import cli_prompt, cli_session, failures, isolation, program, resets
 from agents.adapters.base import (
     AdapterError,
     Brief,
@@ -51,6 +51,10 @@ RESUMABLE = frozenset(
 )
 
 
+# What may change while a conversation goes on.
+NO_MATTER = {"env", "timeout_sec", "isolation", "isolation_network"}
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a run happens. `env` is what the operator bound, and what any program needs."""
@@ -72,13 +76,17 @@ class CliRun:
         hidden = {brief.api_key, *brief.secrets.values()}
         self._hidden = [text for text in hidden if len(text) >= MIN_SECRET_CHARS]
         self._began = time.monotonic()
+        self._walls: isolation.Walls | None = None
 
     async def events(self) -> AsyncGenerator[Event, None]:
         place = await asyncio.to_thread(self._place)
         env = await asyncio.to_thread(self._environment, place)
         command = self.config.command or self.adapter.program
         path = program.executable(command, cwd=place.cwd, path=env["PATH"])
-        version = await self.adapter.version(path, env, place.cwd)
+        self._walls = self._fence(place)
+        if self._walls is not None:
+            await isolation.check(self._walls, path, env=env, cwd=place.cwd)
+        version = await self.adapter.version(path, env, place.cwd, walls=self._walls)
         mark = self._fingerprint()
         plan = cli_session.plan(
             self.brief.session,
@@ -130,10 +138,14 @@ class CliRun:
         )
         argv = [config.command or adapter.program, *adapter.arguments(config, place, plan.id)]
         argv += [*config.extra_args, *adapter.closing_arguments(plan.id)]
+        executable = path
+        if self._walls is not None:
+            executable, argv = self._walls.around(path, argv, cwd=place.cwd)
         return Attempt(
             reader=reader,
-            executable=path,
+            executable=executable,
             argv=argv,
+            walled=self._walls is not None,
             cwd=place.cwd,
             env=env,
             stdin=text.encode(),
@@ -171,6 +183,11 @@ class CliRun:
         env = program.environment_base(self.config, brief.secrets, home=str(home))
         return Place(str(home), cwd, self.run_dir, env)
 
+    def _fence(self, place: Place) -> isolation.Walls | None:
+        work = os.path.join(os.path.dirname(place.home), "work")
+        folders = [self.brief.workspace or work, place.cwd, place.home, self.run_dir]
+        return isolation.of(self.config, writable=folders, repository=self.brief.repository)
+
     def _environment(self, place: Place) -> dict[str, str]:
         commands = cli_prompt.lay_out(self.brief, self.run_dir)
         env = {
@@ -184,7 +201,7 @@ class CliRun:
         return env
 
     def _fingerprint(self) -> str:
-        config = self.config.model_dump(mode="json", exclude={"env", "timeout_sec"})
+        config = self.config.model_dump(mode="json", exclude=NO_MATTER)
         return cli_session.fingerprint(self.adapter.type, config)
 
     def _concluded(

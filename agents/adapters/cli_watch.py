@@ -54,6 +54,7 @@ class Attempt:
     bounds: Bounds
     book_usage: Callable[[Usage], None]
     settle: Callable[[], None]  # asked before the usage is
+    walled: bool = False  # `executable` keeps the walls around the program
     exit_code: int | None = None
     _stopped: Ending | None = None  # why we ended it
     _lines: int = 0
@@ -76,7 +77,7 @@ class Attempt:
         except (OSError, ValueError) as error:
             message = f"Could not start {self.executable}: {error}"
             raise AdapterError(Code.CONFIG_INVALID, message) from error
-        tree = Tree(root=child.pid, run_id=self.run_id)
+        tree = Tree(root=child.pid, run_id=self.run_id, walled=self.walled)
         try:
             await child.listen()
             ended = False

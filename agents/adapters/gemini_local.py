@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import orjson
 
 from agents.adapters import failures, fields
-from agents.adapters.base import Check, Code, ConfigClass, Event, Started, Usage
+from agents.adapters.base import AdapterError, Check, Code, ConfigClass, Event, Started, Usage
 from agents.adapters.cli import UUID, CliAdapter, CliConfig, Place, host_of
 from agents.adapters.cli_reader import (
     ANSI,
@@ -100,6 +100,9 @@ class GeminiLocal(CliAdapter):
         """Write what has no switch and no variable into the settings of the agent's home."""
         path = Path(place.home, ".gemini", "settings.json")
         path.parent.mkdir(mode=0o700, exist_ok=True)
+        if path.parent.is_symlink():  # an agent's doing: it would lead us out of its walls
+            said = f"{path.parent} is a link, and has to be a folder."
+            raise AdapterError(Code.CONFIG_INVALID, said)
         try:
             found = orjson.loads(path.read_bytes())
         except (OSError, orjson.JSONDecodeError):

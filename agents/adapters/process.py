@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import orjson
 from pydantic import Field, ValidationError
 
-from agents.adapters import failures, program, results
+from agents.adapters import failures, isolation, program, results
 from agents.adapters.base import (
     AdapterError,
     AnyConfig,
@@ -81,7 +81,10 @@ class Process:
 
     async def test(self, config: AnyConfig, secrets: Mapping[str, str]) -> list[Check]:
         assert isinstance(config, ProcessConfig)
-        return await asyncio.to_thread(_checks, config, secrets)
+        checks = await asyncio.to_thread(_checks, config, secrets)
+        if config.isolation != "none" and all(check.ok for check in checks):
+            checks.append(await _walls_check(config, secrets))
+        return checks
 
     async def aclose(self) -> None:
         return None
@@ -104,6 +107,14 @@ def _checks(config: ProcessConfig, secrets: Mapping[str, str]) -> list[Check]:
         hint = "Install it, or give its full path." if error.code is Code.NOT_INSTALLED else ""
         checks.append(Check("Program", False, error.message, hint))
     return checks
+
+
+async def _walls_check(config: ProcessConfig, secrets: Mapping[str, str]) -> Check:
+    with tempfile.TemporaryDirectory(prefix="paperclip-test-") as folder:
+        cwd = os.path.join(folder, config.cwd or "")
+        env = program.environment_base(config, secrets, home=folder)
+        path = program.executable(config.command, cwd=cwd, path=env["PATH"])
+        return await isolation.explained(config, path, folder=folder, cwd=cwd, env=env)
 
 
 # What starts a script that is named by its arguments, and the options after which none is.
@@ -156,10 +167,18 @@ class Execution:
         cwd = self._cwd()
         env = self._environment(cwd)
         path = program.executable(config.command, cwd=cwd, path=env["PATH"])
+        argv = [config.command, *config.args]
+        brief = self.brief
+        folders = [brief.workspace or self.run_dir, cwd, self.run_dir]
+        walls = isolation.of(config, writable=folders, repository=brief.repository)
+        executable = path
+        if walls is not None:
+            await isolation.check(walls, path, env=env, cwd=cwd)
+            executable, argv = walls.around(path, argv, cwd=cwd)
         try:
             child = Child(
-                executable=path,
-                argv=[config.command, *config.args],
+                executable=executable,
+                argv=argv,
                 cwd=cwd,
                 env=env,
                 stdin=orjson.dumps(dict(self.brief.payload), default=str),
@@ -167,7 +186,7 @@ class Execution:
             )
         except (OSError, ValueError) as error:
             raise AdapterError(Code.CONFIG_INVALID, f"Could not start {path}: {error}") from error
-        tree = Tree(root=child.pid, run_id=self.brief.run_id)
+        tree = Tree(root=child.pid, run_id=brief.run_id, walled=walls is not None)
         ended_well = False
         try:
             yield Started(model="", detail={"command": config.command, "pid": child.pid})

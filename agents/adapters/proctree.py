@@ -25,10 +25,13 @@ MAX_SWEEPS = 10
 
 @dataclass(slots=True)
 class Tree:
-    """The processes of one run. `root` leads a session of its own."""
+    """The processes of one run. `root` leads a session of its own. With `walled`, it and its child
+    keep the walls around the others (`isolation.py`): they end with these, and who ended them
+    first would kill all at once."""
 
     root: int
     run_id: str
+    walled: bool = False
     seen: dict[int, psutil.Process] = field(default_factory=dict)
 
     def look(self) -> list[psutil.Process]:
@@ -62,7 +65,10 @@ class Tree:
             alive = await asyncio.to_thread(self.look)
             if not alive:
                 return
-            _send(alive, number)
+            hearing = [process for process in alive if not self._keeps_walls(process)]
+            if not hearing:
+                break
+            _send(hearing, number)
             deadline = loop.time() + seconds
             while loop.time() < deadline and any(map(_alive, alive)):  # noqa: ASYNC110
                 await asyncio.sleep(POLL_SECONDS)
@@ -72,6 +78,12 @@ class Tree:
                 return
             _send(alive, signal.SIGKILL)
             await asyncio.sleep(POLL_SECONDS / 5)
+
+    def _keeps_walls(self, process: psutil.Process) -> bool:
+        try:
+            return self.walled and self.root in (process.pid, process.ppid())
+        except psutil.Error:
+            return False
 
     def kill(self) -> None:
         """End them all at once, without waiting."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
@@ -39,6 +39,8 @@ class ProgramConfig(Config):
     max_processes: int | None = Field(None, ge=1, le=100_000)
     max_file_mb: int | None = Field(None, ge=1, le=1024**2)
     max_open_files: int = Field(4096, ge=16, le=1_000_000)
+    isolation: Literal["none", "bubblewrap"] = "none"
+    isolation_network: bool = True
 
     @field_validator("env")
     @classmethod

@@ -51,6 +51,8 @@ def overview(request: PageRequest, slug: str) -> HttpResponse:
     context["runs"] = directory.run_rows(
         company_id=request.company.id, agent_id=context["agent"].id, limit=8
     )
+    agent = context["agent"]
+    context["isolation"] = directory.isolation_of(agent.adapter_type, agent.adapter_config)
     context["savings"] = savings.of_agent(agent=context["agent"], now=request.now)
     return render(request, "agents/overview.html", context)
 

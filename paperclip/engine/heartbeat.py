@@ -220,7 +220,10 @@ class Heartbeat:
         if not told:
             return brief
         placed = dataclasses.replace(
-            brief, workspace=self._workplace.path, env={**brief.env, **told}
+            brief,
+            workspace=self._workplace.path,
+            repository=self._workplace.repository,
+            env={**brief.env, **told},
         )
         await self._workplace.set_up(placed, self.journal.say)
         return placed

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -28,6 +29,7 @@ SETUP_OUTPUT_BYTES = 5 * 1024 * 1024
 HARVEST_SECONDS = 10.0  # a stop of the instance does not wait for longer
 WAIT_SECONDS = 90.0  # for a run that is being stopped
 WAIT_STEP_SECONDS = 1.0
+ISOLATION = ("isolation", "isolationNetwork")  # of the agent, and so of its set-up command
 
 Insist = Callable[..., Awaitable[Any]]
 Track = Callable[[asyncio.Future[Any]], asyncio.Future[Any]]
@@ -74,6 +76,14 @@ class Workplace:
     def path(self) -> str:
         return self._plan.path if self._plan else ""
 
+    @property
+    def repository(self) -> str:
+        """Git's own folder of the repository, which each commit in the work tree writes to."""
+        if self._plan is None or not self._plan.git_dir:
+            return ""
+        trees, _ = os.path.split(self._plan.git_dir)
+        return os.path.dirname(trees) if os.path.basename(trees) == "worktrees" else ""
+
     async def set_up(self, brief: Brief, say: Say) -> None:
         """Run the project's set-up command once in a new work tree, its output in the run's log.
         It gets no key and no secret. Raises AdapterError."""
@@ -82,6 +92,8 @@ class Workplace:
             return
         command, *arguments = plan.setup_command
         config = {
+            # What it runs may be an agent's, on a branch that was there before.
+            **{name: brief.config[name] for name in ISOLATION if name in brief.config},
             "command": command,
             "args": arguments,
             "timeoutSec": SETUP_SECONDS,
@@ -95,6 +107,8 @@ class Workplace:
                     if isinstance(event, Text):
                         await say(event)
         except AdapterError as error:
+            if error.code is Code.ISOLATION_FAILED:
+                raise
             raise AdapterError(Code.SETUP_FAILED, error.message, detail=error.detail) from error
         await self._insist(worktrees.note_set_up, plan, run_id=self._claimed.run_id)
 
@@ -175,4 +189,5 @@ def _without_keys(brief: Brief, config: Mapping[str, Any]) -> Brief:
         env={name: brief.env[name] for name in named if name in brief.env},
         run_dir="",
         workspace=brief.workspace,
+        repository=brief.repository,
     )

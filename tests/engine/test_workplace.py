@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from companies import activity
 from companies.models import Company, Project
 from issues.models import Issue, WorkProduct, Workspace, Worktree
 from tests import factories
+from tests.adapters.test_isolation import real
 from tests.engine.conftest import until
 from tests.engine.test_sessions import carry
 from tests.repositories import git, repository
@@ -75,6 +77,29 @@ def test_a_run_works_in_a_work_tree_and_leaves_its_products(
     assert products["branch"].summary == "1 commit, 1 file changed, +1 −0, 1 not committed"
     assert products["commit"].title == "Make it <b>"
     assert products["commit"].created_by_run_id == run.pk
+
+
+@real
+def test_an_isolated_program_commits_in_its_work_tree(
+    during: Any, acme: Company, project: Project, repo: Path
+) -> None:
+    Workspace.objects.update(setup_command=["/bin/sh", "-c", "ls /proc | grep -c '^[0-9]'"])
+    config = {"command": os.path.realpath(sys.executable), "args": ["-c", WORK]}
+    pat = program(acme, "")
+    Agent.objects.filter(pk=pat.pk).update(
+        adapter_config={**config, "isolation": "bubblewrap", "isolationNetwork": False}
+    )
+    pat.refresh_from_db()
+    issue = factories.issue(acme, "Paint the barn", assignee=pat, project=project)
+
+    run = carry(during, pat, issue)
+
+    assert (run.status, run.message) == ("succeeded", "")
+    tree = Worktree.objects.get(issue=issue)
+    assert Path(tree.path, "draft.txt").read_text() == tree.path
+    assert git(repo, "log", "-1", "--format=%an %s", tree.branch) == "Pat Make it <b>"
+    said = "".join(RunEvent.objects.filter(run_id=run.pk).values_list("text", flat=True))
+    assert int(said.split("grep")[-1].splitlines()[1]) < 10  # the set-up command, too
 
 
 def test_the_next_run_goes_on_in_the_same_one_and_doubles_no_product(

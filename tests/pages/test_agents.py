@@ -54,6 +54,38 @@ def test_an_agent_is_hired_with_a_typed_configuration(olgas: Client, acme: Compa
     assert hired.adapter_config["timeoutSec"] == 60
 
 
+@pytest.mark.parametrize(
+    ("kind", "config", "shown"),
+    [
+        ("process", {"command": "true"}, "None: it may do what Paperclip&#x27;s user may"),
+        ("claude_local", {"isolation": "bubblewrap"}, "Bubblewrap, with the network"),
+        (
+            "process",
+            {"command": "true", "isolation": "bubblewrap", "isolationNetwork": False},
+            "Bubblewrap, without a network",
+        ),
+        ("openai", {"model": "m"}, ""),
+    ],
+)
+def test_an_agents_page_tells_how_its_programs_are_kept_apart(
+    olgas: Client, acme: Company, kind: str, config: dict[str, object], shown: str
+) -> None:
+    factories.agent(acme, "Cleo", adapter_type=kind, adapter_config=config)
+
+    page = text(olgas.get("/c/ACM/agents/cleo/"))
+
+    assert ("<dt>Isolation</dt>" in page) is bool(shown)
+    assert shown in page
+
+
+def test_isolation_is_chosen_in_the_form(olgas: Client, acme: Company) -> None:
+    entered = {"adapter_type": "process", "config-command": "/usr/bin/env"}
+    olgas.post("/c/ACM/agents/new", FORM | entered | {"config-isolation": "bubblewrap"})
+
+    config = Agent.objects.get().adapter_config
+    assert (config["isolation"], config["isolationNetwork"]) == ("bubblewrap", False)
+
+
 def test_what_was_configured_is_shown_again(olgas: Client, acme: Company) -> None:
     factories.agent(
         acme,
