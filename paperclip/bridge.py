@@ -297,13 +297,19 @@ def _has_none(scope: Scope) -> bool:
 
 async def _read_body(scope: Scope, receive: Receive) -> tuple[IO[bytes], int]:
     """Returns the request's body, to be closed by the caller, and its length in bytes."""
+    announced = -1
     for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value[:20]) > BODY_LIMIT_BYTES:
-            raise _too_large()
+        if name == b"content-length" and value.isdigit():
+            announced = int(value[:20])
+            if announced > BODY_LIMIT_BYTES:
+                raise _too_large()
     try:
         async with asyncio.timeout(_BODY_SECONDS):
             chunk, more = await _next(receive)
-            if not more and len(chunk) <= _IN_MEMORY_BYTES:
+            # What was announced is all there is: the server's word for it, which comes as a message
+            # of its own, need not be waited for.
+            whole = not more or len(chunk) == announced
+            if whole and len(chunk) <= _IN_MEMORY_BYTES:
                 return io.BytesIO(chunk), len(chunk)
             return await _gather(chunk, more, receive)
     except TimeoutError:

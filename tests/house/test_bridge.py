@@ -99,6 +99,13 @@ def test_a_body_that_arrives_in_parts_is_read_as_one() -> None:
     assert answer.body == b"first second"
 
 
+def test_a_body_that_is_whole_is_not_waited_for_again() -> None:
+    exchange = ask(echo, scope("POST", headers=[(b"content-length", b"5")]), b"whole", b"")
+
+    assert (exchange.status, exchange.body) == (200, b"whole")
+    assert exchange.parts == [b""]
+
+
 def test_repeated_response_headers_stay_apart() -> None:
     answer = ask(echo, scope())
 
