@@ -30,7 +30,7 @@ def carry_out(
     422 for another body and Conflict 409 (with `retryAfter` in its details) while the first one
     is still running.
     """
-    key = request.headers.get("Idempotency-Key")
+    key = request.META.get("HTTP_IDEMPOTENCY_KEY")
     if key is None:
         return operation()
     key = key.strip()

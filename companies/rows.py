@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connection
 from django.db.models import (
     BooleanField,
     CharField,
+    DateTimeField,
     Field,
     ForeignKey,
     IntegerField,
@@ -53,8 +55,11 @@ def values(row: Model) -> dict[str, Any]:
     given = row.__dict__
     found: dict[str, Any] = {}
     for place, attname, kind, field in _places(type(row)):
-        value = given.get(attname)
-        found[place] = value if type(value) is kind else _value(field, row, True)
+        value = given.get(attname, _ABSENT)
+        plain = kind is not None and (value is None or type(value) is kind)
+        if plain and kind is datetime and value is not None:
+            plain = value.tzinfo is not None  # Django warns of a moment without one
+        found[place] = value if plain else _value(field, row, True)
     return found
 
 
@@ -75,10 +80,17 @@ def _place(field: Field[Any, Any]) -> str:
 @functools.cache
 def _places(model: type[Model]) -> list[tuple[str, str, type | None, Field[Any, Any]]]:
     """Of each field its parameter, its attribute and the values that need no preparation."""
-    return [
-        (_place(field), field.attname, _AS_IT_IS.get(type(field)), field)
-        for field in _written(model)
-    ]
+    return [(_place(field), field.attname, _kind(field), field) for field in _written(model)]
+
+
+def _kind(field: Field[Any, Any]) -> type | None:
+    """The type of values that the driver takes as they are; it takes None as well, then."""
+    if isinstance(field, DateTimeField):
+        return None if field.auto_now or field.auto_now_add else datetime
+    return _AS_IT_IS.get(type(field))
+
+
+_ABSENT = object()  # not even None: a field that was not loaded
 
 
 # What the driver takes as it is, and Django would only look at: most values of most rows.

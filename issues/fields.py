@@ -16,6 +16,10 @@ REASON_CHARS = 500
 BILLING_CODE_CHARS = 80
 BLOCKERS = 50
 
+# Django puts these together each time that they are asked for.
+_STATUSES = tuple(Issue.Status.values)
+_PRIORITIES = tuple(Priority.choices)
+
 T = TypeVar("T")
 
 
@@ -41,16 +45,14 @@ def blocked_reason(value: Any) -> str:
 
 
 def status(value: Any) -> str:
-    if value not in Issue.Status.values:
-        raise Invalid(
-            "invalid_status", "status is one of " + ", ".join(Issue.Status.values), field="status"
-        )
+    if value not in _STATUSES:
+        raise Invalid("invalid_status", "status is one of " + ", ".join(_STATUSES), field="status")
     return str(value)
 
 
 def priority(value: Any) -> int:
     """The rank of a priority given by its word (`high`) or its rank (1)."""
-    for rank, label in Priority.choices:
+    for rank, label in _PRIORITIES:
         if value == label or (value == rank and not isinstance(value, bool)):
             return rank
     raise Invalid(

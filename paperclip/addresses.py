@@ -13,6 +13,9 @@ from typing import Any
 from django.urls import Resolver404, ResolverMatch, URLPattern, URLResolver, path
 from django.urls.resolvers import RoutePattern
 
+MOST_KNOWN = 2_000  # addresses, in each process
+LONGEST_KNOWN = 200  # letters: with ids, the longest of ours has some 120
+
 
 class Branch(URLResolver):
     """What lies below a step of an address: words are looked up, then parameters are tried."""
@@ -64,9 +67,23 @@ def _joined(
     )
 
 
+class _Remembered(Branch):
+    """Remembers what addresses that are asked for again have led to."""
+
+    @functools.cached_property
+    def _known(self) -> Any:
+        return functools.lru_cache(maxsize=MOST_KNOWN)(super().resolve)
+
+    def resolve(self, path: str) -> ResolverMatch:
+        if len(path) > LONGEST_KNOWN:
+            return super().resolve(path)
+        found: ResolverMatch = self._known(path)
+        return found
+
+
 def branch(patterns: Iterable[URLPattern]) -> Branch:
     """These addresses as one entry of a list of them."""
-    return Branch(RoutePattern(""), tree(patterns))
+    return _Remembered(RoutePattern(""), tree(patterns))
 
 
 def tree(patterns: Iterable[URLPattern]) -> list[URLPattern | URLResolver]:

@@ -41,12 +41,15 @@ class HeardAgain(Exception):
 
 
 class Token(HttpBearer):
-    """A bearer token whose prefix says what kind of caller it stands for."""
+    """A bearer token whose prefix says what kind of caller it stands for.
+
+    Headers are read where they lie: `request.headers` makes a mapping of all of them first.
+    """
 
     prefix = ""
 
     def __call__(self, request: HttpRequest) -> access.Principal | None:
-        token = bearer(request.headers.get("Authorization"))
+        token = bearer(request.META.get("HTTP_AUTHORIZATION"))
         if token is None or not token.startswith(f"{self.prefix}_"):
             return None
         return self.authenticate(request, token)
@@ -68,7 +71,7 @@ class Token(HttpBearer):
         if principal.scopes and request.method not in SAFE and "write" not in principal.scopes:
             raise Forbidden("scope_missing", "This key may only read.")
         count(principal, request)
-        return bind_to_run(principal, request.headers.get("X-Paperclip-Run-Id"))
+        return bind_to_run(principal, request.META.get("HTTP_X_PAPERCLIP_RUN_ID"))
 
 
 class OperatorKey(Token):
@@ -95,7 +98,7 @@ class Session(APIKeyCookie):
     param_name = settings.SESSION_COOKIE_NAME
 
     def __call__(self, request: HttpRequest) -> access.Principal | None:
-        if "Authorization" in request.headers:
+        if "HTTP_AUTHORIZATION" in request.META:
             return None
         return self.authenticate(request, request.COOKIES.get(self.param_name))
 
@@ -122,7 +125,7 @@ def repeats_as(request: HttpRequest) -> str:
     """Whose repetitions a POST's Idempotency-Key is about. A run's are its token's: that outlives
     the run, which its own result ends, and proves who asks for the lost answer."""
     principal = wire.principal(request)
-    if principal.kind == "run" and (token := bearer(request.headers.get("Authorization"))):
+    if principal.kind == "run" and (token := bearer(request.META.get("HTTP_AUTHORIZATION"))):
         return f"token:{keys.digest(token)}"
     return principal.key
 
