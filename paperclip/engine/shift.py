@@ -23,7 +23,7 @@ from django.conf import settings
 
 from agents import adapters, meters, runs, workers
 from companies import clock, live
-from paperclip.engine import bell, heartbeat, lease, recover, spool, strays, tick
+from paperclip.engine import bell, heartbeat, lease, presence, recover, spool, strays, tick
 from paperclip.engine.hands import LONGEST_CALL_SECONDS, Hands, about, traceback_of
 from paperclip.engine.heartbeat import Heartbeat
 from paperclip.engine.journal import Journal
@@ -67,12 +67,13 @@ class Shift:
         self.worker_id = uuid.UUID(int=0)
         self.running: dict[uuid.UUID, tuple[Heartbeat, asyncio.Task[None]]] = {}
         self.lease = lease.Lease()
+        self._presence = presence.Presence()
         self.claimed_total = 0
         self._waiting = 0  # runs before the hands, to be opened or closed
         self._should_end = should_end
         self._guard = lease.Guard(self.lease, self._nobody_acts, on_stuck)
         self._work = asyncio.Event()
-        self._rows = asyncio.Event()
+        self._gone = asyncio.Event()
         self._end = asyncio.Event()
         self._ending = ""
         self._place = runs.START
@@ -156,17 +157,18 @@ class Shift:
     async def _register(self) -> None:
         asked_at = time.monotonic()
         self.worker_id = await asyncio.wait_for(
-            self._pulse.call(
-                workers.register,
-                instance=self.instance,
-                slot=self.slot or 0,
-                pid=os.getpid(),
-                capacity=self.capacity,
-            ),
-            timeout=bell.OPEN_SECONDS,
+            self._pulse.call(self._enter), timeout=bell.OPEN_SECONDS
         )
         self.lease.renewed(asked_at=asked_at)
         log.info("worker %s of %s begins", self.worker_id, self.instance)
+
+    def _enter(self) -> uuid.UUID:
+        self._presence.begin()
+        worker_id = workers.register(
+            instance=self.instance, slot=self.slot or 0, pid=os.getpid(), capacity=self.capacity
+        )
+        self._presence.name(worker_id)
+        return worker_id
 
     async def _put_down(self) -> None:
         """The end in good order: wait for what ends by itself, then put the rest down."""
@@ -205,6 +207,7 @@ class Shift:
         with contextlib.suppress(Exception):
             await adapters.aclose()
         await asyncio.gather(*(asyncio.to_thread(hands.close) for hands in self._all_hands))
+        self._presence.end()
         log.info("worker %s has ended: %s", self.worker_id, self._ending or "surplus")
 
     def _helper_ended(self, helper: asyncio.Task[None]) -> None:
@@ -242,6 +245,8 @@ class Shift:
             if self._should_end() or os.getppid() != parent:
                 self.drain()
                 return
+            if presence.anyone_gone():
+                self._gone.set()
             for hands in self._all_hands:
                 if hands.cut(older_than=LONGEST_CALL_SECONDS):
                     log.warning("a call had no answer for %s s", LONGEST_CALL_SECONDS)
@@ -414,13 +419,18 @@ class Shift:
         )
 
     async def _round(self) -> None:
-        """Every few seconds: lost runs of others, due timers, issues left behind."""
+        """Every few seconds, and when another shift is gone: lost runs, due timers, issues left
+        behind."""
         failing = False
         while True:
-            await asyncio.sleep(about(ROUND_SECONDS))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(about(ROUND_SECONDS)):
+                    await self._gone.wait()
+            self._gone.clear()
             if self._ending:
                 return
             try:
+                await self._broom.call(presence.bury)
                 await self._broom.call(spool.book_all)
                 await self._broom.call(recover.sweep)
                 await self._broom.call(tick.beats)
