@@ -14,7 +14,9 @@ Reading order:
     bell.py        how a shift hears of wakes, cancellations and the end
     hands.py       the threads in which blocking verbs run
     recover.py     what happens to the runs of a dead shift
+    presence.py    which shifts of this machine are certainly dead, before their lease says so
     tick.py        the minute hand: timers and sweeps
+    upkeep.py      the table of runs, where nobody vacuums
     tasks.py       what django-q2 calls by name
     schedule.py    what `manage.py up` asks of the engine
 

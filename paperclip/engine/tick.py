@@ -24,7 +24,7 @@ from companies.errors import Conflict
 from companies.models import CliLogin, IdempotencyRecord, SecretRead, SignInLink, Throttle
 from issues import worktrees
 from issues.models import Blocker, Issue
-from paperclip.engine import recover, spool
+from paperclip.engine import recover, spool, upkeep
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +130,7 @@ def minute(*, now: datetime | None = None) -> None:
         lambda: seal(now=now),
         lambda: forget(now=now),
         lambda: worktrees.tidy(now=now),
+        upkeep.clear,
     ]
     failures = []
     for part in parts:
