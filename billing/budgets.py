@@ -17,8 +17,9 @@ from django.utils import timezone
 
 from agents.models import Agent
 from billing import holds, incidents, ledger, reservations, totals
-from billing.grants import BudgetExhausted, check_call, usual_cost
+from billing.grants import BudgetExhausted, FirstRunUnderWay, check_call
 from billing.models import Budget, BudgetIncident, Scope, Spend, Window
+from billing.unseen import top_up, usual_cost
 from companies import activity, live
 from companies.errors import Conflict, Invalid, NotFound
 from companies.models import Company, Project
@@ -26,10 +27,12 @@ from companies.models import Company, Project
 __all__ = [
     "UNCHANGED",
     "BudgetExhausted",
+    "FirstRunUnderWay",
     "check_call",
     "raise_and_resume",
     "remove_limit",
     "set_limit",
+    "top_up",
     "turn",
     "usual_cost",
 ]

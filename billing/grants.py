@@ -8,29 +8,35 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NoReturn
 
 from django.db import connection
 from django.utils import timezone
 
-from agents import adapters
 from agents.models import Agent
-from billing import holds, prices, reservations, totals
+from billing import holds, prices, reservations, totals, unseen
 from billing.models import Reservation, Window
 from billing.totals import Standing, Whose
+from billing.unseen import Entry
 from companies.errors import Refusal
 from companies.format import money
 
 # A refused issue stands blocked, and nothing but a person starts it again.
 AGAIN = "choose “Try again”: a higher limit alone does not start it."
-SIMILAR_RUNS = 50  # of an agent, from which the cost of the next is estimated
 
 
 class BudgetExhausted(Refusal):
     """A hard limit does not leave room for a model call. `details` says which and why."""
 
     status = 402
+    again_in = timedelta(hours=1)  # when a run that could not start for it tries once more
+
+
+class FirstRunUnderWay(BudgetExhausted):
+    """Nobody knows what a run like this costs, and another one of that kind is being tried."""
+
+    again_in = timedelta(minutes=1)
 
 
 def check_call(
@@ -48,14 +54,23 @@ def check_call(
     project and the company, until the receipt of the call is booked.
 
     Without a model it is asked for a whole run: where nobody will see its calls (a command, a
-    server), what such runs cost is kept. Raises BudgetExhausted when a hard limit has no room, or
-    when nobody knows what the model costs and a hard limit of money stands.
+    server), what such runs cost is kept (`unseen.py`). Raises BudgetExhausted when a hard limit has
+    no room, or when nobody knows what the model costs and a hard limit of money stands;
+    FirstRunUnderWay when nobody knows what the run costs and another such run is under way.
     """
     now = now or timezone.now()
     facts = _facts_of(agent, run_id, project_id, provider, model, now)
     whose, run_limit = Whose(agent.company_id, agent.id, facts.project_id), facts.run_limit_micros
     if not model:
-        kind, amount = Reservation.Kind.RUN, _usual_cost_unless_asked(agent)
+        kind = Reservation.Kind.RUN
+        usual = unseen.usual_cost(agent.id) if unseen.is_unseen(agent) else 0
+        if usual is None and run_limit is None and run_id is not None and facts.is_limited:
+            if _let_first_in(agent, whose, run_id, now):
+                return
+            usual = unseen.usual_cost(agent.id)
+        # No run costs more than its own limit, which stops it.
+        known = [each for each in (usual, run_limit) if each is not None]
+        amount = min(known, default=0)
     else:
         kind = Reservation.Kind.CALL
         amount = _worst_case(
@@ -81,6 +96,28 @@ def check_call(
         if attempt == 0 and reservations.sweep(now=now, company_id=whose.company_id) == 0:
             break
     _refuse(whose, amount, now)
+
+
+def _let_first_in(agent: Agent, whose: Whose, run_id: uuid.UUID, now: datetime) -> bool:
+    """A run of which nobody knows what it costs; False when somebody knows by now. Raises
+    FirstRunUnderWay, BudgetExhausted."""
+    entry = unseen.let_first_in(whose=whose, run_id=run_id, now=now)
+    # As above: one that is over may stand in the way.
+    if entry in (Entry.BUSY, Entry.FULL) and reservations.sweep(
+        now=now, company_id=whose.company_id
+    ):
+        entry = unseen.let_first_in(whose=whose, run_id=run_id, now=now)
+    if entry is Entry.FULL:
+        _refuse(whose, 1, now)
+    if entry is Entry.BUSY:
+        raise FirstRunUnderWay(
+            "budget_exhausted",
+            f"Nobody knows yet what a run of {agent.name} costs, and another such run is under way"
+            " within the same limit. This one starts when that is over. With a limit for one run,"
+            " such runs need not wait for each other.",
+            details={"reason": "first_run_under_way"},
+        )
+    return entry is Entry.FREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,28 +193,6 @@ def _limits_of(agent: Agent, run_id: uuid.UUID | None, project_id: uuid.UUID | N
         cursor.execute(_LIMITS, values)
         project, is_limited, run_limit = cursor.fetchone()
     return _Facts(project, is_limited, run_limit if run_id is not None else None, None)
-
-
-def _usual_cost_unless_asked(agent: Agent) -> int:
-    """A chat model's calls are each asked for; other agents make theirs unseen."""
-    try:
-        asks = adapters.get(agent.adapter_type).uses_tools
-    except adapters.UnknownAdapter:
-        asks = True  # it will not run at all
-    return 0 if asks else usual_cost(agent.id)
-
-
-def usual_cost(agent_id: uuid.UUID) -> int:
-    """What 95 of 100 runs of this agent stay below, in micro-dollars; 0 without a history."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT COALESCE(percentile_disc(0.95) WITHIN GROUP (ORDER BY cost_micros), 0) FROM "
-            "(SELECT cost_micros FROM agents_heartbeatrun WHERE agent_id = %s "
-            "AND finished_at IS NOT NULL AND started_at IS NOT NULL "
-            "ORDER BY created_at DESC, id DESC LIMIT %s) recent",
-            [agent_id, SIMILAR_RUNS],
-        )
-        return int(cursor.fetchone()[0])
 
 
 def _worst_case(

@@ -22,7 +22,7 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from agents.adapters import base
-from billing import durable, holds, incidents, prices, reservations
+from billing import durable, holds, incidents, owners, prices, reservations
 from billing.models import CostEvent, Spend
 from companies import activity, live
 from companies.errors import NotFound, Refusal
@@ -67,13 +67,15 @@ def book(
     billing_type: str = CostEvent.BillingType.METERED,
     note: str = "",
     occurred_at: datetime | None = None,
+    follows_work: bool = False,
     now: datetime | None = None,
 ) -> Booked:
     """Book what one call used, once. The cost is what the provider reported, else tokens times
     the price of that moment, else unknown (never 0).
 
     It occurred at `occurred_at`; else when the call was granted, else now. The ids must already
-    be the company's own; the project follows from the issue. A call that
+    be the company's own; the project follows from the issue. `follows_work`: the run may work on
+    several issues, and the one it has in hand bears the cost (`owners.py`). A call that
     used nothing leaves no row. Raises Refusal: `cost_key_reused` when the key was used for
     something else, `amount_out_of_range` and `occurred_at_out_of_range` for what cannot be true.
     """
@@ -113,7 +115,10 @@ def book(
         occurred_at=occurred_at,
         recorded_at=now,
     )
-    return _patiently(event, key, _fingerprint(event, usage), now, is_now=is_now)
+    fingerprint = _fingerprint(event, usage)  # of what was said, wherever the run is by now
+    if follows_work and run_id is not None:
+        owners.settle(event)
+    return _patiently(event, key, fingerprint, now, is_now=is_now)
 
 
 def correct(

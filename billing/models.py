@@ -250,6 +250,9 @@ class Reservation(models.Model):
     settled_micros = models.BigIntegerField(default=0, help_text="What receipts said.")
     granted_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
+    is_guess = models.BooleanField(
+        default=False, db_default=False, help_text="Nobody knew what such a run costs."
+    )
 
     objects = TenantQuerySet["Reservation"].as_manager()
 

@@ -5,6 +5,7 @@ each is a transaction of its own. Read next: `heartbeat.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
@@ -69,9 +70,13 @@ def grant(
     )
 
 
-def book(facts: Briefing, usage: Usage) -> ledger.Booked:
-    """Book one model call of a run, once however often this is called."""
-    return ledger.book(
+def book(facts: Briefing, usage: Usage, dearest: int | None = None) -> ledger.Booked:
+    """Book one model call of a run, once however often this is called.
+
+    `dearest` is given for a run whose calls nobody sees: its dearest receipt so far, in
+    micro-dollars. As much is kept aside for the next; where that does not fit it is `exhausted`.
+    """
+    booked = ledger.book(
         company_id=facts.company_id,
         agent_id=facts.agent_id,
         run_id=facts.run_id,
@@ -81,5 +86,12 @@ def book(facts: Briefing, usage: Usage) -> ledger.Booked:
         billing_code=facts.billing_code,
         usage=usage,
         key=ledger.run_key(facts.run_id, usage.call),
+        follows_work=dearest
+        is not None,  # a chat model has one issue in hand, and its project's room
         now=clock.now(),
     )
+    if dearest is None or booked.exhausted or not booked.cost_micros:
+        return booked
+    next_one = max(dearest, booked.cost_micros)
+    fits = budgets.top_up(run_id=facts.run_id, micros=next_one, now=clock.now())
+    return booked if fits else replace(booked, exhausted=True)

@@ -15,7 +15,6 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -55,7 +54,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 Status = HeartbeatRun.Status
-BUDGET_PAUSE = timedelta(hours=1)
 BOOKING_SECONDS = 60.0  # for a receipt whose shift lives on; then it is spooled
 
 CANCEL, SHUTDOWN = "cancel", "shutdown"
@@ -86,6 +84,7 @@ class Heartbeat:
         self._opening: Opening | None = None
         self._acted = False
         self._is_done = False  # the adapter has handed its result in
+        self._dearest = 0  # of its receipts, in micro-dollars
         self._run_dir = ""  # its folder, while it has one
         self._steps = loops.Steps()
         self._trace = tracing.NONE
@@ -157,7 +156,7 @@ class Heartbeat:
         except (runs.Stale, briefing.Gone, *PASSING):
             raise runs.Stale from None
         except budgets.BudgetExhausted as refusal:
-            later = clock.now() + BUDGET_PAUSE
+            later = clock.now() + refusal.again_in
             return Ending(Status.CANCELLED, Code.BUDGET, refusal.message, retry_at=later)
         except Refusal as refusal:
             return Ending(Status.CANCELLED, refusal.code[:30], refusal.message)
@@ -191,6 +190,7 @@ class Heartbeat:
             await self._settle_loose()
             return throttled(held, acted=self._acted)
         except AdapterError as error:
+            self._is_done = True  # it has ended: what its receipts say stops nothing
             await self._settle_loose()
             return failure(error, acted=self._acted)
         except adapters.UnknownAdapter as error:
@@ -362,6 +362,7 @@ class Heartbeat:
                 book,
                 facts,
                 usage,
+                self._dearest if self._opening_uses_no_tools() else None,
             )
             faultpoints.reach("settled", self.claimed.run_id)
         except asyncio.CancelledError:
@@ -381,6 +382,7 @@ class Heartbeat:
             log.exception("run %s: cost not booked: %r", self.claimed.run_id, usage)
             self.stop(UNBOOKED)
             return
+        self._dearest = max(self._dearest, booked.cost_micros or 0)
         self.journal.note(
             RunEvent.Kind.USAGE,
             data={
@@ -415,7 +417,10 @@ class Heartbeat:
         if self.why == CANCEL:
             return Ending(Status.CANCELLED, Code.CANCELLED, "Cancelled.")
         if self.why == EXHAUSTED:
-            reason = "A budget was used up while the agent was at work, so it was stopped."
+            reason = (
+                "A budget was used up while the agent was at work, or had no room for another"
+                " report like its dearest, so it was stopped."
+            )
             return Ending(Status.FAILED, Code.BUDGET, reason, acted=self._acted)
         if self.why == UNBOOKED:
             reason = "What it cost could not be booked, so it was stopped."

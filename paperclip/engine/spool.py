@@ -163,6 +163,7 @@ def _book(line: bytes) -> None:
             usage=usage,
             key=ledger.run_key(run_id, usage.call),
             occurred_at=min(at, granted.granted_at) if granted else at,
+            follows_work=granted is None,
             now=clock.now(),
         )
     except NotFound:
