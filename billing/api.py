@@ -14,7 +14,7 @@ from pydantic import Field
 
 from agents.adapters import base
 from agents.models import Agent, HeartbeatRun
-from billing import answers, ledger, reports
+from billing import answers, ledger, replica, reports
 from billing.models import CostEvent, Scope, Window
 from companies import format, wire
 from companies.errors import Forbidden, Invalid
@@ -93,6 +93,7 @@ def report_cost(request: HttpRequest, company: str, body: NewCost) -> HttpRespon
         biller=body.biller or "",
         billing_type=_billing_type(body.billing_type),
         occurred_at=body.occurred_at,
+        follows_work=body.issue_id is None,
         now=now,
     )
     if booked.event_id is None:
@@ -162,7 +163,9 @@ def shape(event: CostEvent) -> dict[str, Any]:
 @router.get("/companies/{company}/costs/summary", response=answers.MonthCosts, summary="This month")
 def summary(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
-    month = reports.month(company_id=found.id, now=timezone.now())
+    month = replica.answering(
+        request, lambda: reports.month(company_id=found.id, now=timezone.now())
+    )
     limit = month.limit_micros
     return wire.answer(
         {
@@ -185,7 +188,9 @@ def summary(request: HttpRequest, company: str) -> HttpResponse:
 )
 def by_agent(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
-    lines = reports.by_agent(company_id=found.id, now=timezone.now())
+    lines = replica.answering(
+        request, lambda: reports.by_agent(company_id=found.id, now=timezone.now())
+    )
     return wire.answer(
         [{"agentId": line.id, "agentName": line.name, **_sums(line)} for line in lines]
     )
@@ -198,7 +203,9 @@ def by_agent(request: HttpRequest, company: str) -> HttpResponse:
 )
 def by_model(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
-    lines = reports.by_model(company_id=found.id, now=timezone.now())
+    lines = replica.answering(
+        request, lambda: reports.by_model(company_id=found.id, now=timezone.now())
+    )
     return wire.answer(
         [{"provider": line.provider, "model": line.name, **_sums(line)} for line in lines]
     )
@@ -211,7 +218,9 @@ def by_model(request: HttpRequest, company: str) -> HttpResponse:
 )
 def by_provider(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
-    lines = reports.by_model(company_id=found.id, now=timezone.now())
+    lines = replica.answering(
+        request, lambda: reports.by_model(company_id=found.id, now=timezone.now())
+    )
     return wire.answer(
         [
             {
@@ -233,7 +242,9 @@ def by_provider(request: HttpRequest, company: str) -> HttpResponse:
 )
 def by_biller(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
-    lines = reports.by_biller(company_id=found.id, now=timezone.now())
+    lines = replica.answering(
+        request, lambda: reports.by_biller(company_id=found.id, now=timezone.now())
+    )
     return wire.answer([{"biller": line.name, **_sums(line)} for line in lines])
 
 
@@ -244,20 +255,26 @@ def by_biller(request: HttpRequest, company: str) -> HttpResponse:
 )
 def window_spend(request: HttpRequest, company: str) -> HttpResponse:
     found, now = wire.company(request, company), timezone.now()
-    answer = []
-    for window in (Window.DAY, Window.MONTH, Window.LIFETIME):
-        spent = reports.window(
-            company_id=found.id, scope=Scope.COMPANY, scope_id=found.id, now=now, window=window
-        )
-        answer.append(
-            {
-                "window": window,
-                "costCents": wire.cents(spent.known_micros),
-                "costMicros": spent.known_micros,
-                "events": spent.events,
-                "unpricedEvents": spent.unpriced_events,
-            }
-        )
+    windows = (Window.DAY, Window.MONTH, Window.LIFETIME)
+    sums = replica.answering(
+        request,
+        lambda: [
+            reports.window(
+                company_id=found.id, scope=Scope.COMPANY, scope_id=found.id, now=now, window=each
+            )
+            for each in windows
+        ],
+    )
+    answer = [
+        {
+            "window": window,
+            "costCents": wire.cents(spent.known_micros),
+            "costMicros": spent.known_micros,
+            "events": spent.events,
+            "unpricedEvents": spent.unpriced_events,
+        }
+        for window, spent in zip(windows, sums, strict=True)
+    ]
     return wire.answer(answer)
 
 
@@ -268,7 +285,9 @@ def window_spend(request: HttpRequest, company: str) -> HttpResponse:
 )
 def by_project(request: HttpRequest, company: str) -> HttpResponse:
     found = wire.company(request, company)
-    lines = reports.by_project(company_id=found.id, now=timezone.now())
+    lines = replica.answering(
+        request, lambda: reports.by_project(company_id=found.id, now=timezone.now())
+    )
     return wire.answer(
         [{"projectId": line.id, "projectName": line.name, **_sums(line)} for line in lines]
     )
@@ -291,6 +310,8 @@ def _sums(line: reports.Line) -> dict[str, Any]:
 )
 def issue_cost(request: HttpRequest, issue: str) -> HttpResponse:
     found = find_issue(request, issue)
-    line = reports.by_issue(company_id=found.company_id, issue_id=found.id)
+    line = replica.answering(
+        request, lambda: reports.by_issue(company_id=found.company_id, issue_id=found.id)
+    )
     runs = HeartbeatRun.objects.filter(issue=found).count()
     return wire.answer({"issueId": found.id, "issueCount": 1, "runCount": runs, **_sums(line)})

@@ -3,7 +3,8 @@
 Reports and dashboards ask with `reading`: what they read comes from the replica, unless it has not
 yet replayed what this session has written, lags more than `MAX_LAG_SECONDS` behind, or does not
 answer; then it comes from the primary, as everything else does. A session's last write is a
-position in the write-ahead log, kept in a cookie that is worth nothing to anybody else.
+position in the write-ahead log, kept in a cookie that is worth nothing to anybody else. The API
+asks with `answering`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Look:
     position: int
     lag_seconds: float | None
     at: float
+    is_level: bool = False  # it has replayed all that the primary had written then
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,21 @@ def reading(request: HttpRequest, work: Callable[[], T]) -> tuple[T, Read]:
     `work` only reads, and reads to its end: a queryset that is looked at later is the primary's.
     It is called again when the replica fails on the way.
     """
+    return _read(_source(request), work)
+
+
+def answering(request: HttpRequest, work: Callable[[], T]) -> T:
+    """The same for a program, which may not keep the cookie: without it nobody knows what the
+    caller has written, so the replica is read only when it has all that the primary has."""
+    if request.COOKIES.get(COOKIE) or ALIAS not in connections.databases:
+        return reading(request, work)[0]
     source = _source(request)
+    if source.behind_seconds is not None and not _look().is_level:
+        source = Read(why="the replica may not have your last change yet")
+    return _read(source, work)[0]
+
+
+def _read(source: Read, work: Callable[[], T]) -> tuple[T, Read]:
     if source.behind_seconds is None:
         return work(), source
     token = _reading.set(True)
@@ -174,14 +190,16 @@ def number(position: str) -> int | None:
 def _look() -> Look:
     seen = Look(0, None, time.monotonic())
     try:
-        written = _text("default", "SELECT pg_current_wal_flush_lsn()::text")
+        said = "SELECT pg_current_wal_flush_lsn() || ' ' || pg_current_wal_insert_lsn()"
+        written, newest = _text("default", said).split()
         with connections[ALIAS].cursor() as cursor:
             cursor.execute(_WHERE, [written])
             position, lag = cursor.fetchone()
         found = number(position or "")
         if found is not None:  # else it is no standby
             seconds = None if lag is None else max(0.0, float(lag))
-            seen = Look(found, seconds, time.monotonic())
+            is_level = found >= (number(newest) or 0)
+            seen = Look(found, seconds, time.monotonic(), is_level)
     except (DatabaseError, InterfaceError) as error:
         log.warning("replica: %s", str(error).splitlines()[0] if str(error) else type(error))
         connections[ALIAS].close()

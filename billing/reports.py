@@ -19,7 +19,7 @@ from django.db.models.functions import Coalesce
 from agents.models import Agent, HeartbeatRun
 from billing import replica, totals
 from billing.models import Budget, CostEvent, DayCost, Reservation, Scope, Spend, Window
-from companies import format, partitions, rows, wire
+from companies import format, partitions, wire
 from companies.models import Company, Goal, Project
 
 
@@ -101,14 +101,13 @@ def window(
     window: str = Window.MONTH,
 ) -> Summary:
     """The current period of one scope; zeros when nothing was spent."""
-    row = rows.find(
-        Spend,
-        company_id=company_id,
+    total = Spend.objects.for_company(company_id).filter(
         scope=scope,
         scope_id=scope_id,
         window=window,
         period_start=totals.period_start(window, now),
     )
+    row = next(iter(total.order_by()), None)  # by the router, unlike `rows`
     return _summary(row)
 
 

@@ -20,6 +20,7 @@ from companies import activity, live
 from companies.models import Company, User
 from paperclip import postgres
 from tests import factories
+from tests.api.conftest import Caller, operator
 from tests.billing import streaming
 from tests.billing.receipts import book
 from tests.house.instance import wait_for
@@ -266,6 +267,44 @@ def test_the_position_is_that_of_the_log(both: streaming.Pair, olgas: Client) ->
     both.catch_up()
     reached = f"SELECT pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '0/0') >= {position}"
     assert wait_for(lambda: both.on_standby(reached) is True)
+
+
+@pytest.fixture
+def program(acme: Company, both: streaming.Pair) -> Caller:
+    """Olga's program, with her key and without a cookie."""
+    caller = operator(User.objects.get(name="Olga"))
+    both.catch_up()
+    return caller
+
+
+def spent(program: Caller, company: Company) -> int:
+    program.cookies.clear()
+    answer = program.send("GET", f"/api/companies/{company.id}/costs/summary")
+    return int(answer.json()["spendMicros"])
+
+
+def test_a_programs_report_is_read_from_a_replica_that_has_everything(
+    both: streaming.Pair, acme: Company, ada: Agent, program: Caller
+) -> None:
+    book(ada, "k", 1_230_000)
+
+    def is_read_there() -> bool:
+        both.catch_up()
+        with CaptureQueriesContext(connections[replica.ALIAS]) as there:
+            assert spent(program, acme) == 1_230_000
+        return any("billing_spend" in query["sql"] for query in there)
+
+    assert wait_for(is_read_there)  # not while its key's last use is on its way there
+
+
+def test_a_program_that_keeps_no_cookie_reads_its_own_write(
+    both: streaming.Pair, acme: Company, ada: Agent, program: Caller
+) -> None:
+    both.pause()
+    body = {"agentId": str(ada.id), "provider": "p", "model": "m", "costMicros": 4_560_000}
+    assert program.send("POST", f"/api/companies/{acme.id}/cost-events", body).status_code == 201
+    assert spent(program, acme) == 4_560_000
+    both.resume()
 
 
 @pytest.mark.django_db
