@@ -230,6 +230,7 @@ def test_the_same_receipt_from_everywhere_at_once_is_one_cost(ada: Agent, acme: 
     assert spent(Scope.COMPANY, acme.id) == 100
 
 
+@pytest.mark.fault("T26", "receipts sent 1 to 5 times by 8 writers, one in ten of them altered")
 @pytest.mark.django_db(transaction=True)
 def test_many_receipts_sent_several_times_by_many_writers_add_up_exactly(acme: Company) -> None:
     dice = random.Random(11)

@@ -1,7 +1,8 @@
 """Money against a plain model: whatever the order of grants, receipts, losses, limits and month
 turns, the database says to the micro-dollar what forty lines of Python say.
 
-`PAPERCLIP_FUZZ=2000` looks at so many random stories; without it the same few every time.
+`PAPERCLIP_FUZZ=2000` looks at so many random stories; without it the same few every time. `make
+faults` looks at 2,000 (`ARGS=T24`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from tests import factories
 from tests.billing.receipts import book
 
 FUZZ = int(os.environ.get("PAPERCLIP_FUZZ", "0"))
+SCALE = float(os.environ.get("PAPERCLIP_FAULTS_SCALE", "1"))
 START = datetime(2027, 12, 31, 23, 58, tzinfo=UTC)
 AMOUNTS = st.integers(min_value=0, max_value=400)
 PICKS = st.integers(min_value=0, max_value=10**6)
@@ -300,18 +302,31 @@ class Money(RuleBasedStateMachine):
                 assert held or not reached, (number, reason)
 
 
-@pytest.mark.django_db
-@pytest.mark.timeout(0 if FUZZ else 120)
-def test_money_follows_the_plain_model() -> None:
+def tell(stories: int, *, steps: int, fresh: bool) -> None:
     run_state_machine_as_test(
         Money,
         settings=settings(
-            max_examples=FUZZ or 12,
-            stateful_step_count=50 if FUZZ else 25,
-            derandomize=not FUZZ,
+            max_examples=stories,
+            stateful_step_count=steps,
+            derandomize=not fresh,
             database=None,
             deadline=None,
             suppress_health_check=list(HealthCheck),
             print_blob=True,
         ),
     )
+
+
+@pytest.mark.fault("T24", "random stories of money against a plain model")
+@pytest.mark.django_db
+@pytest.mark.timeout(0 if FUZZ else 120)
+def test_money_follows_the_plain_model() -> None:
+    tell(FUZZ or 12, steps=50 if FUZZ else 25, fresh=bool(FUZZ))
+
+
+@pytest.mark.faults_long
+@pytest.mark.fault("T24", "2,000 such stories of 50 steps, others each time")
+@pytest.mark.django_db
+@pytest.mark.timeout(0)
+def test_money_follows_the_plain_model_for_long() -> None:
+    tell(max(1, round(2_000 * SCALE)), steps=50, fresh=True)
