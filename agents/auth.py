@@ -11,11 +11,10 @@ import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
 from django.utils import timezone
 
 from agents.models import AgentKey
-from companies import keys
+from companies import keys, rows
 from companies.access import Principal
 from companies.models import OperatorKey
 
@@ -114,9 +113,7 @@ def _run(parsed: keys.Parsed) -> Principal | None:
 
 
 def _row(statement: str, *values: Any) -> tuple[Any, ...] | None:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        return cursor.fetchone()
+    return next(iter(rows.ask(statement, values)), None)
 
 
 def _used(

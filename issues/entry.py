@@ -9,8 +9,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
-
 from agents import wakes
 from agents.models import HeartbeatRun
 from companies import activity, live, rows
@@ -40,9 +38,7 @@ def write(
             actor=activity.SYSTEM if own else actor,
             now=now,
         )
-    with connection.cursor() as cursor:
-        cursor.execute(_statement(is_woken=agent is not None), values)
-        (run_id,) = cursor.fetchone()
+    ((run_id,),) = rows.ask(_statement(is_woken=agent is not None), values)
     rows.inserted(issue)
     topics = [("activity", None), ("issues", None), ("issue", issue.id)]
     if agent is not None and wakes.wished(agent=agent, run_id=run_id).created:

@@ -13,13 +13,12 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from django.db import connection
 from django.http import HttpRequest, HttpResponse
 
 from companies import json_sql as js
-from companies import wire
+from companies import rows, wire
 from issues import shapes
 from issues.models import Issue
 
@@ -210,9 +209,7 @@ def respond(
         values += wire.cursor_values(Issue, keys, cursor)
     order = ", ".join(f"{column} {'DESC' if down else 'ASC'}" for column in columns)
     statement = _statement(where, columns[0], order, limit)
-    with connection.cursor() as database:
-        database.execute(statement, values)
-        found: list[_Row] = database.fetchall()
+    found = cast(list[_Row], rows.ask(statement, values))
     page, last = _page(found, limit)
     response = wire.written(page)
     if last is not None:
@@ -225,9 +222,7 @@ def count(wanted: Filter) -> Counter[str]:
     """How many of the issues there are in each status."""
     where, values = wanted.sql()
     statement = f"SELECT i.status, count(*) FROM issues_issue i WHERE {where} GROUP BY i.status"  # noqa: S608
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        return Counter(dict(cursor.fetchall()))
+    return Counter(dict(cast(list[tuple[str, int]], rows.ask(statement, values))))
 
 
 def _page(found: Sequence[_Row], limit: int) -> tuple[bytes, _Row | None]:

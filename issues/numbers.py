@@ -6,6 +6,8 @@ import uuid
 
 from django.db import connection
 
+from companies import rows
+
 # One row a company hands out its numbers, so whoever takes one waits for whoever has it locked.
 _TAKE = """
 INSERT INTO issues_issuecounter (company_id, last_number) VALUES (%s, 1)
@@ -28,7 +30,6 @@ def take(company_id: uuid.UUID) -> tuple[int, str]:
     is written in order, so whenever an issue is on the disk, its number's being taken is as well.
     Inside of one the counter stays locked until the end, and the number comes back with a rollback.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_TAKE if connection.in_atomic_block else _TAKE_AT_ONCE, [company_id])
-        number, prefix = cursor.fetchone()
+    statement = _TAKE if connection.in_atomic_block else _TAKE_AT_ONCE
+    ((number, prefix),) = rows.ask(statement, [company_id])
     return number, f"{prefix}-{number}"

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import IntegrityError, ProgrammingError, connection, transaction
 from django.db.models import signals
+from django.db.transaction import TransactionManagementError
 
 from agents.models import Agent, HeartbeatRun
 from companies import rows
+from companies.ids import new_id
 from issues.models import Issue
 
 pytestmark = pytest.mark.django_db
@@ -61,3 +64,37 @@ def test_nobody_listens_to_instances_that_are_made(model: Any) -> None:
     """They would not hear of these."""
     for signal in (signals.pre_init, signals.post_init):
         assert not signal.has_listeners(model)
+
+
+def test_a_statement_of_ones_own_fails_like_one_of_djangos() -> None:
+    with pytest.raises(ProgrammingError), transaction.atomic():
+        rows.ask("SELECT * FROM nothing_of_ours", [])
+    with pytest.raises(IntegrityError), transaction.atomic():
+        rows.ask("INSERT INTO companies_company (id) VALUES (%s) RETURNING id", [new_id()])
+    with pytest.raises(TransactionManagementError), transaction.atomic():
+        transaction.set_rollback(True)
+        rows.ask("SELECT %s::int", [1])
+    assert rows.ask("SELECT %(one)s::int, NULL", {"one": 1}) == [(1, None)]
+
+
+def test_who_counts_statements_or_listens_to_them_sees_them_all(
+    django_assert_num_queries: Any,
+) -> None:
+    heard: list[str] = []
+
+    def listen(execute: Any, sql: str, *rest: Any) -> Any:
+        heard.append(sql)
+        return execute(sql, *rest)
+
+    with django_assert_num_queries(1):
+        rows.ask("SELECT 1", [])
+    with connection.execute_wrapper(listen):
+        rows.ask("SELECT 2", [])
+    assert heard == ["SELECT 2"]
+
+
+def test_a_moment_without_a_time_zone_is_warned_of_as_django_does(issue: Issue) -> None:
+    assert rows.values(issue)["new_created_at"] == issue.created_at
+    issue.created_at = issue.created_at.replace(tzinfo=None)
+    with pytest.raises(RuntimeWarning, match="naive"):
+        rows.values(issue)
