@@ -115,23 +115,27 @@ def _draft(
     _check_first_status(status, waits=waits)
     if parent is not None:
         project, goal = project or parent.project, goal or parent.goal
+    references = {
+        "assignee_agent": assignee_agent,
+        "assignee_user": assignee_user,
+        "project": fields.ours(project, company.id, "project"),
+        "goal": fields.ours(goal, company.id, "goal"),
+        "parent": parent,
+    }
     return Issue(
         company=company,
         title=fields.title(title),
         description=fields.description(description),
         status=status,
         priority=fields.priority(priority),
-        assignee_agent=assignee_agent,
-        assignee_user=assignee_user,
-        project=fields.ours(project, company.id, "project"),
-        goal=fields.ours(goal, company.id, "goal"),
-        parent=parent,
         request_depth=ownership.request_depth(actor=actor, parent=parent),
         billing_code=fields.billing_code(billing_code) or (parent.billing_code if parent else ""),
         created_by_user_id=actor.id if actor.type == "user" else None,
         created_by_agent_id=actor.id if actor.type == "agent" else None,
         created_at=now,
         updated_at=now,
+        # None is what they are anyway, and to say so costs Django a look at each.
+        **{name: one for name, one in references.items() if one is not None},
     )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import uuid
+from typing import Any
 
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver, path, resolve
+from django.urls.resolvers import RoutePattern
 
 from paperclip import addresses
 from paperclip.api import api
@@ -54,3 +56,30 @@ def test_a_word_goes_before_a_parameter() -> None:
     grown = addresses.tree(flat)
 
     assert [one.name for one in leaves(grown)] == ["b", "a/me", "a/me/c", "a/<x>", "a/<x>/b"]
+
+
+def test_an_address_that_comes_again_is_not_searched_for_again() -> None:
+    searched: list[str] = []
+    shown: Any = view
+
+    class Counting(RoutePattern):
+        def match(self, path: str) -> Any:
+            searched.append(path)
+            return super().match(path)
+
+    counting = URLPattern(Counting("<str:name>", is_endpoint=True), shown)
+    found: Any = addresses.branch([path("a/<str:name>", shown)])
+    found.url_patterns[0].url_patterns[0] = counting
+
+    first, again, other = (found.resolve(asked) for asked in ("a/b", "a/b", "a/c"))
+
+    assert (first.kwargs, again.kwargs, other.kwargs) == (
+        {"name": "b"},
+        {"name": "b"},
+        {"name": "c"},
+    )
+    assert searched == ["b", "c"]
+    long = "x" * addresses.LONGEST_KNOWN
+    for _ in range(2):  # nobody fills the memory with what is too long to be one of ours
+        found.resolve(f"a/{long}")
+    assert searched == ["b", "c", long, long]
