@@ -14,7 +14,7 @@ $(shell rm -rf $(VENV))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench faults demo real-llm lock clients fuzz sbom audit
+.PHONY: help run test lint format bench faults demo real-llm lock clients clis fuzz sbom audit
 
 help: ## List these words
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -48,6 +48,9 @@ demo: $(VENV)/.installed ## Make the demo company, also in a database that is no
 
 clients: ## Install the clients that nobody here wrote, for their tests (needs Node 20 and npm)
 	cd tests/clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+
+clis: ## Install the agent programs in exact versions, for their tests (Node 20, npm, 1.1 GB)
+	scripts/install_clis.sh
 
 fuzz: $(VENV)/.installed-dev ## Send the API thousands of made-up calls
 	@PAPERCLIP_FUZZ_EXAMPLES=200 PAPERCLIP_FUZZ_WORKFLOWS=60 exec $(PY) -m pytest \

@@ -39,6 +39,16 @@ from agents.adapters.cli_watch import probe
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 VERSION_SECONDS = 30.0
+HELLO_SECONDS = 40.0  # who presses the button looks on; the programs repeat failed calls
+HINTS = {
+    Code.CONNECT_FAILED: "Is the address right, and the network open to this machine?",
+    Code.MODEL_NOT_FOUND: "Correct `model`, or leave it empty.",
+    Code.PROVIDER_OVERLOADED: "Its provider is in trouble; try again later.",
+    Code.RATE_LIMITED: "The key works, and is at its limit; try again later.",
+    Code.QUOTA_EXHAUSTED: "The key works, and its quota is used up.",
+    Code.TIMED_OUT: "Its provider may be slow or in trouble; a local model may need longer.",
+    Code.CONFIG_INVALID: "Read its words; correct the configuration.",
+}
 
 Words = Annotated[list[program.Argument], Field(max_length=200)]
 
@@ -126,10 +136,10 @@ class CliAdapter(abc.ABC):
                 await asyncio.to_thread(shutil.rmtree, own_dir, ignore_errors=True)
 
     async def test(
-        self, config: AnyConfig, secrets: Mapping[str, str], *, hello: bool = False
+        self, config: AnyConfig, secrets: Mapping[str, str], *, hello: bool = True
     ) -> list[Check]:
-        """Is it installed, which version, can it log in, what may it do; with `hello`, ask it
-        for one word, which costs what a run costs."""
+        """Is it installed, which version, can it log in, what may it do; with `hello`, and when
+        nothing speaks against it, ask it for one word, which costs what a small run costs."""
         assert isinstance(config, CliConfig)
         folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="paperclip-test-")
         try:
@@ -173,6 +183,7 @@ class CliAdapter(abc.ABC):
 
     async def _hello(self, config: CliConfig, secrets: Mapping[str, str]) -> Check:
         began = time.monotonic()
+        login = self.login_hint
         brief = Brief(
             run_id=str(uuid.uuid4()),
             agent_id="",
@@ -180,7 +191,8 @@ class CliAdapter(abc.ABC):
             agent_name="a test",
             company_name="its operator",
             reason="manual",
-            config=config.model_dump(by_alias=True, exclude_unset=True),
+            config=config.model_dump(by_alias=True, exclude_unset=True)
+            | {"timeoutSec": min(config.timeout_sec, HELLO_SECONDS), "cwd": None},
             instructions="This is a test of the connection. Answer with the word OK only.",
             secrets=secrets,
         )
@@ -192,7 +204,7 @@ class CliAdapter(abc.ABC):
                         said = event.summary.strip()[:100]
                         return Check("Answer", True, f"It answered in {took:.1f} s: {said}")
         except AdapterError as error:
-            return Check("Answer", False, error.message, self.login_hint)
+            return Check("Answer", False, error.message, HINTS.get(error.code, "") or login)
         return Check("Answer", False, "It did not answer.")
 
     async def version(

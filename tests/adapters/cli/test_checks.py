@@ -13,8 +13,9 @@ from tests.adapters.cli.conftest import Stage, alive
 
 
 def check(type_: str, config: dict[str, Any], **secrets: str) -> list[Check]:
-    adapter = adapters.get(type_)
-    return asyncio.run(adapter.test(adapter.Config.model_validate(config), secrets))
+    adapter: Any = adapters.get(type_)
+    parsed = adapter.Config.model_validate(config)
+    return asyncio.run(adapter.test(parsed, secrets, hello=False))
 
 
 def program(folder: Path, name: str, script: str) -> str:
@@ -100,6 +101,53 @@ def test_claudes_refusal_to_bypass_as_root(stage: Stage, monkeypatch: pytest.Mon
     found = check("claude_local", config)[-1]
     assert found.ok
     assert "may do anything" in found.message
+
+
+def hello(stage: Stage, do: str, **more: str) -> list[Check]:
+    """What the button says: the adapter's test as `trial.py` calls it, with a real start."""
+    env = {
+        "ANTHROPIC_API_KEY": "sk-x",
+        "FAKE_DO": do,
+        "FAKE_LOG": str(stage.root / "calls.jsonl"),
+        **more,
+    }
+    adapter = adapters.get("claude_local")
+    config = adapter.Config.model_validate({"command": stage.command, "env": env})
+    return asyncio.run(adapter.test(config, {}))
+
+
+def test_the_button_asks_for_one_word(stage: Stage) -> None:
+    checks = hello(stage, "answer OK")
+
+    assert all(check.ok for check in checks), checks
+    assert checks[-1].message.endswith("s: OK")
+    (call,) = stage.calls
+    assert "Answer with the word OK" in call["prompt"]
+
+
+@pytest.mark.parametrize(
+    ("do", "hint"),
+    [
+        ("fail 401", "ANTHROPIC_API_KEY"),
+        ("fail 404", "Correct `model`"),
+        ("fail 429", "at its limit"),
+        ("fail 529", "try again later"),
+        ("silent", ""),
+    ],
+)
+def test_an_answer_that_did_not_come_is_explained(stage: Stage, do: str, hint: str) -> None:
+    found = hello(stage, do)[-1]
+
+    assert (found.name, found.ok) == ("Answer", False)
+    assert found.message
+    assert hint in found.hint
+
+
+def test_who_is_not_logged_in_is_not_started(stage: Stage) -> None:
+    checks = hello(stage, "answer", ANTHROPIC_API_KEY="")
+
+    assert [check.ok for check in checks if check.name == "Login"] == [False]
+    assert not (stage.root / "calls.jsonl").exists()
 
 
 def test_geminis_distrust_of_a_folder(tmp_path: Path) -> None:

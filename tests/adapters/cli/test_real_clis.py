@@ -1,8 +1,10 @@
 """The real programs, in pinned versions, against the protocol server: what they do, what we show.
 
-    scripts/install_clis.sh && .venv/bin/python -m pytest -m cli tests/adapters/cli
+    make clis && .venv/bin/python -m pytest -m '' tests/adapters/cli/test_real_clis.py
 
-With PAPERCLIP_WRITE_DOCS=1 the table in docs/cli-agents.md is written from what was seen.
+With PAPERCLIP_WRITE_DOCS=1 the table in docs/cli-agents.md is written from what was seen. Where
+they are installed, `make test` takes a hello, a tool and a cancelled tool of each; the rest has the
+mark `cli`.
 """
 
 import asyncio
@@ -20,10 +22,12 @@ import pytest
 from agents import adapters
 from agents.adapters.base import AdapterError, Brief, Code, Event, Text, Usage
 from tests.adapters.conftest import Played, make_brief, play
+from tests.adapters.test_isolation import REFUSAL
 from tests.mock_llm import Served
 from tests.mock_llm_more import serve_clis_in_thread
 
-pytestmark = [pytest.mark.cli, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+cli = pytest.mark.cli
 
 DOCS = Path(__file__).parents[3] / "docs" / "cli-agents.md"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -80,6 +84,7 @@ class Bench:
     cli: str
     root: Path
     server: Served
+    agent: Path  # of all tests of this program: OpenCode fills a new one with 96 MB
 
     @property
     def adapter(self) -> Any:
@@ -93,7 +98,7 @@ class Bench:
     def brief(self, said: str, *, session: dict[str, Any] | None = None, **config: Any) -> Brief:
         number = len(list(self.root.glob("run-*")))
         run_dir = self.root / f"run-{number}"
-        for folder in (run_dir, self.root / "agent", self.root / "workspace"):
+        for folder in (run_dir, self.root / "workspace"):
             folder.mkdir(exist_ok=True)
         return dataclasses.replace(
             make_brief(said),
@@ -102,7 +107,7 @@ class Bench:
             api_url=self.server.url,
             api_key="pcr_the_token_of_this_run",
             run_dir=str(run_dir),
-            agent_dir=str(self.root / "agent"),
+            agent_dir=str(self.agent),
             workspace=str(self.root / "workspace"),
             session=session or {},
             secrets={},
@@ -124,12 +129,19 @@ class Bench:
         return found
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {cli: tmp_path_factory.mktemp(f"agent-{cli}") for cli in CLIS}
+
+
 @pytest.fixture(params=CLIS)
-def bench(request: pytest.FixtureRequest, tmp_path: Path, server: Served) -> Bench:
-    cli = request.param
-    if not (FOLDER / "node_modules" / ".bin" / cli).exists():
-        pytest.skip(f"{cli} IS NOT INSTALLED in {FOLDER}: run scripts/install_clis.sh")
-    return Bench(cli, tmp_path, server)
+def bench(
+    request: pytest.FixtureRequest, tmp_path: Path, server: Served, homes: dict[str, Path]
+) -> Bench:
+    name = request.param
+    if not ((FOLDER / "pins").exists() and (FOLDER / "node_modules" / ".bin" / name).exists()):
+        pytest.skip(f"{name} IS NOT INSTALLED in {FOLDER}: run `make clis`")
+    return Bench(name, tmp_path, server, homes[name])
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -212,6 +224,7 @@ def total(usages: list[Usage]) -> tuple[int, ...]:
 # --- going well ----------------------------------------------------------------------------------
 
 
+@cli
 def test_test_shows_the_version_and_the_login(bench: Bench) -> None:
     config = bench.adapter.Config.model_validate(config_of(bench.cli, bench.server.url))
 
@@ -247,6 +260,7 @@ def test_a_tool_is_a_step(bench: Bench) -> None:
     note(bench, "tool", outcome_of(played), played.usages)
 
 
+@cli
 def test_a_session_is_resumed_and_only_the_new_use_is_booked(bench: Bench) -> None:
     first = bench.run("[[mock:text=One.]]")
     assert first.done is not None, first.error
@@ -261,6 +275,20 @@ def test_a_session_is_resumed_and_only_the_new_use_is_booked(bench: Bench) -> No
     note(bench, "third run of a session", outcome_of(played), played.usages)
 
 
+@cli
+def test_an_isolated_agent_works_as_well(bench: Bench) -> None:
+    if REFUSAL:
+        pytest.skip(f"NO ISOLATION: {REFUSAL}")
+    played = bench.run("[[mock:run=echo from-the-tool]]", isolation="bubblewrap")
+
+    assert played.done is not None, played.error
+    _, end = played.steps
+    assert "from-the-tool" in end.output
+    assert total(played.usages) == times(bench.cli, 2)
+    note(bench, "tool, behind bubblewrap", outcome_of(played), played.usages)
+
+
+@cli
 def test_an_unknown_session_is_dropped_within_the_run(bench: Bench) -> None:
     session = {"id": UNKNOWN_SESSION[bench.cli], "cwd": str(bench.root / "workspace")}
 
@@ -274,6 +302,7 @@ def test_an_unknown_session_is_dropped_within_the_run(bench: Bench) -> None:
     note(bench, "unknown session", outcome_of(played), played.usages)
 
 
+@cli
 def test_an_agent_may_report_though_nothing_is_bypassed(bench: Bench) -> None:
     careful = {
         "claude": {"dangerouslySkipPermissions": False},
@@ -296,6 +325,7 @@ def test_an_agent_may_report_though_nothing_is_bypassed(bench: Bench) -> None:
 STATUS = {401: Code.AUTH_FAILED, 429: Code.RATE_LIMITED, 500: Code.PROVIDER_OVERLOADED}
 
 
+@cli
 @pytest.mark.parametrize("status", STATUS)
 def test_a_provider_that_refuses(bench: Bench, status: int) -> None:
     played = bench.run(f"[[mock:status={status};retry_after=1]]")
@@ -308,6 +338,7 @@ def test_a_provider_that_refuses(bench: Bench, status: int) -> None:
     note(bench, f"HTTP {status}", outcome_of(played), played.usages)
 
 
+@cli
 @pytest.mark.parametrize("fault", ["reset", "trunc"])
 def test_an_answer_that_breaks_off(bench: Bench, fault: str) -> None:
     played = bench.run(f"[[mock:{fault}=1]]")
@@ -324,6 +355,7 @@ def test_an_answer_that_breaks_off(bench: Bench, fault: str) -> None:
     note(bench, name, outcome_of(played), played.usages)
 
 
+@cli
 def test_turns_have_a_limit(bench: Bench) -> None:
     played = bench.run("[[mock:run=echo again;loop=1]]", maxTurnsPerRun=3)
 
@@ -365,7 +397,12 @@ STATES: dict[str, tuple[str, Ready]] = {
 }
 
 
-@pytest.mark.parametrize("state", STATES)
+SHORT = "tool running"
+
+
+@pytest.mark.parametrize(
+    "state", [pytest.param(one, marks=() if one == SHORT else cli) for one in STATES]
+)
 def test_cancelling_leaves_no_process(bench: Bench, state: str) -> None:
     said, ready = STATES[state]
     spent: list[Usage] = []
