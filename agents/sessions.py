@@ -17,9 +17,8 @@ def forget(
 ) -> int:
     """Let the agent's next run (on this issue, or on any) begin afresh; returns how many sessions
     were forgotten. A run that is going keeps its own."""
-    rows = HeartbeatRun.objects.for_company(agent.company_id).filter(
-        agent=agent, status__in=[HeartbeatRun.Status.SUCCEEDED, HeartbeatRun.Status.QUEUED]
-    )
+    rows = HeartbeatRun.objects.for_company(agent.company_id).filter(agent=agent)
+    rows = rows.exclude(status=HeartbeatRun.Status.RUNNING)
     if issue_id is not None:
         rows = rows.filter(issue_id=issue_id)
     count = rows.exclude(session={}).update(session={})

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 from django.conf import settings
+from django.db.models import Q
 
 from agents import adapters
 from agents.adapters.base import Message, Task
@@ -343,21 +344,35 @@ def _secret_names(agent: Agent) -> frozenset[str]:
 
 
 def _session(run: HeartbeatRun) -> dict[str, Any]:
-    """The session that the agent's last run on this issue left, if this one brings none and nobody
-    asked for a fresh one."""
+    """The session that the agent's last run on this issue gave back, if this one brings none and
+    nobody asked for a fresh one.
+
+    A session is the run's that goes on with it, and only its holder's own end, which the epoch
+    fences, gives it back. Whoever was cancelled or lost may still be at it, and what it used is not
+    known: the next run begins anew and waits for nobody.
+    """
     if run.payload.get("forceFreshSession") is True:
         return {}
     if run.session or run.issue_id is None:
         return dict(run.session)
+    S = HeartbeatRun.Status
+    came_to_none = Q(status__in=[S.SUCCEEDED, S.FAILED]) | Q(started_at=None)
     last = (
-        HeartbeatRun.objects.filter(
-            issue_id=run.issue_id, agent_id=run.agent_id, status=HeartbeatRun.Status.SUCCEEDED
-        )
-        .exclude(session={})
+        HeartbeatRun.objects.filter(issue_id=run.issue_id, agent_id=run.agent_id)
+        .exclude(pk=run.pk)
+        .exclude(status=S.QUEUED)
+        .exclude(came_to_none, session={})  # and left the one before as it was
+        .only("status", "adapter_type", "session", "result")
         .order_by("-created_at", "-id")
         .first()
     )
-    return dict(last.session) if last and last.adapter_type == run.adapter_type else {}
+    if last is None or last.adapter_type != run.adapter_type:
+        return {}
+    if last.status == S.SUCCEEDED:
+        return dict(last.session)
+    detail = last.result.get("detail")
+    kept = detail.get("session") if isinstance(detail, Mapping) else None  # a passing failure
+    return dict(kept) if last.status == S.FAILED and isinstance(kept, Mapping) else {}
 
 
 # --- for agents that ask ---------------------------------------------------------------------

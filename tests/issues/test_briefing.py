@@ -7,7 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from agents import sessions
 from agents.models import Agent
+from companies import activity
 from companies.models import Company, User
 from issues import briefing, inbox
 from issues.models import Issue
@@ -136,6 +138,66 @@ def test_the_last_session_goes_on(issue: Issue, ada: Agent) -> None:
     factories.run(ada, issue, status="succeeded", session={"id": "s-1"})
     brief = briefing.write(run_id=factories.running(ada, issue).id, epoch=1)
     assert brief.session == {"id": "s-1"}
+
+
+@pytest.mark.parametrize("status", ["failed", "timed_out", "cancelled", "lost", "unknown"])
+def test_a_session_that_was_not_given_back_is_left_to_whoever_may_still_be_at_it(
+    issue: Issue, ada: Agent, status: str
+) -> None:
+    factories.run(ada, issue, status="succeeded", session={"id": "s-1"})
+    factories.run(ada, issue, status=status, session={"id": "s-1"})
+
+    brief = briefing.write(run_id=factories.running(ada, issue).id, epoch=1)
+
+    assert brief.session == {}
+
+
+def test_after_a_passing_failure_it_goes_on_with_what_was_booked_by_then(
+    issue: Issue, ada: Agent
+) -> None:
+    kept = {"id": "s-1", "usage": {"input": 2300}}
+    factories.run(ada, issue, status="succeeded", session={"id": "s-1", "usage": {"input": 1150}})
+    factories.run(
+        ada, issue, status="failed", session={"id": "s-1"}, result={"detail": {"session": kept}}
+    )
+
+    brief = briefing.write(run_id=factories.running(ada, issue).id, epoch=1)
+
+    assert brief.session == kept  # and the 1,150 of the run that failed are not booked again
+
+
+def test_a_run_that_came_to_no_session_leaves_the_one_before(issue: Issue, ada: Agent) -> None:
+    factories.run(ada, issue, status="succeeded", session={"id": "s-1"})
+    factories.run(ada, issue, status="failed", code="setup_failed")
+    factories.run(ada, issue, status="cancelled", started_at=None)
+
+    brief = briefing.write(run_id=factories.running(ada, issue).id, epoch=1)
+
+    assert brief.session == {"id": "s-1"}
+
+
+def test_who_was_stopped_before_it_named_its_session_may_have_the_one_before(
+    issue: Issue, ada: Agent
+) -> None:
+    factories.run(ada, issue, status="succeeded", session={"id": "s-1"})
+    factories.run(ada, issue, status="cancelled")
+
+    brief = briefing.write(run_id=factories.running(ada, issue).id, epoch=1)
+
+    assert brief.session == {}
+
+
+def test_a_session_that_was_forgotten_does_not_come_back(
+    issue: Issue, ada: Agent, now: datetime
+) -> None:
+    factories.run(ada, issue, status="succeeded", session={"id": "s-1"})
+    failed = {"session": {"id": "s-1"}, "result": {"detail": {"session": {"id": "s-1"}}}}
+    factories.run(ada, issue, status="failed", **failed)
+    sessions.forget(agent=ada, issue_id=issue.id, actor=activity.SYSTEM, now=now)
+
+    brief = briefing.write(run_id=factories.running(ada, issue).id, epoch=1)
+
+    assert brief.session == {}
 
 
 def test_a_broken_configuration_does_not_stop_the_briefing(acme: Company) -> None:
