@@ -206,6 +206,8 @@ class ConfigForm(forms.Form):
                 parsed = _parsed(kind, name, value)
                 if parsed not in ([], {}):
                     found[name] = parsed
+        if found.get("isolation", "none") == "none":  # an empty box says nothing then
+            found.pop("isolationNetwork", None)
         return found
 
     def complain(self, errors: Mapping[str, Sequence[str]]) -> None:
