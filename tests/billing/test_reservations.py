@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -488,7 +487,7 @@ def test_a_limit_for_a_hundred_lets_exactly_a_hundred_pass(acme: Company) -> Non
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("workers", [20, 80] if os.environ.get("PAPERCLIP_FUZZ") else [20])
+@pytest.mark.parametrize("workers", [20, 80])
 def test_parallel_runs_on_one_dollar_never_spend_a_micro_dollar_more(
     acme: Company, workers: int
 ) -> None:

@@ -4,7 +4,6 @@ protocol: the wall holds at every moment, and the sum is exact."""
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from typing import Any
 
@@ -23,7 +22,7 @@ from tests.engine.conftest import ask
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 
 DOLLAR = 1_000_000
-RUNS = 80 if os.environ.get("PAPERCLIP_FUZZ") else 20
+RUNS = 80
 TOKENS_A_CALL = 1_150 + 25  # what the server reports
 PICO = 40_000_000  # a token: 40 micro-dollars, so that a call costs 4.7 cents
 
