@@ -71,9 +71,7 @@ lock: ## Pin the requirements anew, with hashes (needs uv)
 
 SBOM ?= sbom.json
 sbom: $(VENV)/.installed-dev ## Write what Paperclip is made of as CycloneDX (SBOM=file)
-	@$(PY) -W ignore -m cyclonedx_py requirements --pyproject pyproject.toml \
-		--output-reproducible --of JSON -o $(SBOM) requirements.txt
-	@echo "$(SBOM)"
+	@exec $(PY) -m scripts.sbom $(SBOM)
 
 audit: $(VENV)/.installed-dev ## Ask whether something is known against a pinned requirement
 	@exec $(PY) -m scripts.audit

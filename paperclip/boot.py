@@ -98,11 +98,18 @@ def _check_server() -> None:
         connection.ensure_connection()
     except OperationalError as error:
         raise BootError(f"The database cannot be reached: {str(error).splitlines()[0]}") from None
-    version = connection.connection.info.server_version
+    info = connection.connection.info
+    version = info.server_version
     if version // 10_000 < OLDEST_POSTGRES:
         raise BootError(
             f"The database server is PostgreSQL {version // 10_000};"
             f" Paperclip needs {OLDEST_POSTGRES} or newer."
+        )
+    encoding = info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise BootError(
+            f"The database keeps text as {encoding}, which cannot hold all letters:"
+            " make one with ENCODING 'UTF8'."
         )
 
 

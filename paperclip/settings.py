@@ -96,6 +96,9 @@ def _kept_secret_key(path: Path) -> str:
 
 
 SECRET_KEY = env.str("SECRET_KEY", "") or _kept_secret_key(DATA_DIR / "secret-key")
+if PRODUCTION and (len(SECRET_KEY) < 32 or len(set(SECRET_KEY)) < 8 or "insecure" in SECRET_KEY):
+    # Sessions and every sealed secret are worth as much as it is. (Its words are not repeated.)
+    raise EnvError("SECRET_KEY is short or well known: 32 random letters or more in production.")
 SECRET_KEY_FALLBACKS: list[str] = env.list("SECRET_KEY_FALLBACKS", [])
 
 # --- Applications ---------------------------------------------------------------------------------
@@ -333,6 +336,7 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
+DEFAULT_EXCEPTION_REPORTER_FILTER = "paperclip.fault_pages.Filter"
 if PRODUCTION:
     SECURE_SSL_REDIRECT = env.bool("PAPERCLIP_SSL_REDIRECT", True)
     # Probes and Prometheus ask the process itself, behind the proxy that brings TLS.

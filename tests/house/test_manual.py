@@ -37,6 +37,23 @@ def test_what_to_do_when_quotes_real_words(words: str) -> None:
     assert words in source
 
 
+def test_every_variable_of_the_manual_is_read_and_every_one_that_is_read_is_told() -> None:
+    manual = "".join(
+        path.read_text(encoding="utf-8") for path in (settings.BASE_DIR / "docs").rglob("*.md")
+    )
+    source = (settings.BASE_DIR / "paperclip" / "settings.py").read_text(encoding="utf-8")
+    read = set(re.findall(r'env\.\w+\(\s*"(\w+)"', source)) - {"PAPERCLIP_PROCESS"}  # ours
+    told = set(re.findall(r"^\| `([^|]*)` \|", MANUAL, re.MULTILINE))
+    named = {name for cell in told for name in re.findall(r"[A-Z][A-Z_]{4,}", cell)}
+    everything = "".join(
+        path.read_text(encoding="utf-8")
+        for app in APPS
+        for path in (settings.BASE_DIR / app).rglob("*.py")
+    )
+    assert not {name for name in read if f"`{name}" not in manual}
+    assert not {name for name in named if f'"{name}"' not in everything}
+
+
 def test_every_setting_of_a_command_line_agent_is_told() -> None:
     told = (settings.BASE_DIR / "docs" / "cli-agents.md").read_text(encoding="utf-8")
     for adapter in adapters.all():

@@ -63,6 +63,23 @@ def test_production_does_not_show_its_inside(data_dir: Path) -> None:
     assert settings("DEBUG", data_dir, PAPERCLIP_PROFILE="production") == {"DEBUG": False}
 
 
+@pytest.mark.parametrize("key", ["changeme", "x" * 60, "django-insecure-" + "abcdefghij" * 5])
+def test_production_takes_no_key_that_others_could_guess(data_dir: Path, key: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        settings("PORT", data_dir, PAPERCLIP_PROFILE="production", SECRET_KEY=key)
+
+    assert "SECRET_KEY" in refused.value.stderr.splitlines()[-1]
+    assert key not in refused.value.stderr.splitlines()[-1]
+    assert settings("PORT", data_dir, SECRET_KEY=key) == {"PORT": 8123}
+
+
+def test_a_proxy_cannot_name_another_host(data_dir: Path) -> None:
+    """Whoever sends X-Forwarded-Host could have links made that lead elsewhere."""
+    code = "from django.conf import settings as s; print(s.USE_X_FORWARDED_HOST)"
+    env = environment(data_dir, 8123, PAPERCLIP_PROFILE="production")
+    assert manage("shell", "-v", "0", "-c", code, env=env).stdout.strip() == "False"
+
+
 def test_the_address_of_a_database_is_taken_apart(data_dir: Path) -> None:
     url = "postgresql://olga:s%20cret@db.example:6543/clip?sslmode=require"
     database = settings("DATABASES DIRECT_DSN", data_dir, DATABASE_URL=url)

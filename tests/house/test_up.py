@@ -3,12 +3,22 @@
 import re
 import signal
 import socket
+import uuid
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
-from tests.house.instance import Instance, environment, free_port, manage, wait_for
+from tests.house.instance import (
+    Instance,
+    database_address,
+    environment,
+    free_port,
+    manage,
+    wait_for,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(120)]
 
@@ -123,4 +133,38 @@ def test_a_database_that_does_not_answer_is_named_in_a_sentence(data_dir: Path) 
 
     assert done.returncode != 0
     assert "The database cannot be reached" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"dbname": "nowhere"}, 'database "nowhere" does not exist'),
+        ({"user": "nobody_here"}, 'role "nobody_here" does not exist'),
+    ],
+)
+def test_a_wrong_address_of_a_database_is_named_in_a_sentence(
+    data_dir: Path, db: None, change: dict[str, str], words: str
+) -> None:
+    url = make_conninfo(database_address(), **change)
+    done = manage("up", env=environment(data_dir, free_port(), DATABASE_URL=url))
+
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_database_that_cannot_hold_all_letters_is_refused(data_dir: Path, db: None) -> None:
+    name = f"ascii_{uuid.uuid4().hex[:8]}"
+    server = make_conninfo(database_address(), dbname="postgres")
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
+        try:
+            url = make_conninfo(database_address(), dbname=name)
+            done = manage("up", env=environment(data_dir, free_port(), DATABASE_URL=url))
+        finally:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    assert done.returncode != 0
+    assert "keeps text as SQL_ASCII" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
