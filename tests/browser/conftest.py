@@ -32,6 +32,8 @@ _SEED = """
 import json, os
 from django.utils import timezone
 from agents import roster
+from agents.adapters.base import Usage
+from billing import ledger
 from companies import tenancy
 from companies.activity import Actor
 from companies.models import User
@@ -45,6 +47,10 @@ for prefix in json.loads(os.environ["SEED_PREFIXES"]):
         return roster.hire(company=company, actor=me, now=now, name=name, adapter_type="demo",
             adapter_config={"pace": 0, "questions": False, "onFinish": "done", **config})
     ada, bo = hire("Ada"), hire("Bo", failRate=1)
+    cleo = hire("Cleo")
+    ledger.book(company_id=company.id, agent_id=cleo.id, key=f"before-{prefix}", now=now,
+        usage=Usage(call=1, provider="here", model="dear", input_tokens=1_000, output_tokens=100,
+            cost_micros=2_000_000))
     for n in range(1, 6):
         board.create(company=company, actor=me, now=now, title=f"Sort shelf {n}")
     asking = board.create(company=company, actor=me, now=now, title="Choose a shape",

@@ -110,6 +110,41 @@ def test_why_something_is_stuck_is_said_with_the_button_that_changes_it(
     expect(page.locator("article.comment")).to_be_visible(timeout=60_000)
 
 
+def test_a_budget_is_hit_and_raised(page: Page, base: str) -> None:
+    """A limit stops an agent that has spent more; whoever looks into the inbox raises it."""
+    page.goto(f"{base}/costs/")
+    settle(page)
+    whose = page.get_by_label("For", exact=True)
+    cleo = whose.locator("option", has_text="Cleo").get_attribute("value")
+    whose.select_option(value=cleo)
+    page.get_by_label("Limit in $").fill("1.50")
+    page.get_by_role("button", name="Set budget").click()
+    expect(page.get_by_text("Reached, held")).to_be_visible()
+    check(page)
+
+    page.goto(f"{base}/issues/new")
+    page.get_by_label("Title").fill("Polish the bell")
+    page.get_by_label("Assignee").select_option(label="Cleo")
+    page.get_by_role("button", name="Create issue").click()
+    expect(page.locator(".why li", has_text="budget")).to_be_visible()
+    check(page)
+    waiting = page.url
+
+    page.goto(f"{base}/inbox/")
+    page.get_by_role("link", name="Cleo is on hold").click()
+    expect(page.get_by_text("queued run")).to_be_visible()
+    check(page)
+    page.get_by_role("link", name="Raise the budget").click()
+    page.get_by_placeholder("New limit, $").fill("50")
+    page.get_by_role("button", name="Raise and resume").click()
+    expect(page.get_by_text("whom it held goes on")).to_be_visible()
+    expect(page.get_by_text("Reached, held")).to_have_count(0)
+    check(page)
+
+    page.goto(waiting)
+    expect(page.locator("article.comment")).to_be_visible(timeout=60_000)
+
+
 def test_an_error_is_understood_and_replayed(page: Page, base: str) -> None:
     page.goto(f"{base}/issues/new")
     page.get_by_label("Title").fill("Break a cup")
