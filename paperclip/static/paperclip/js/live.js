@@ -93,7 +93,9 @@ export function follow(address) {
       source.close();
       state("retrying", navigator.onLine ? "Reconnecting" : "Offline");
       tries += 1;
-      const wait = Math.min(30000, 500 * 2 ** Math.min(tries, 6)) * (0.75 + Math.random() / 2);
+      // A place that answers nothing is asked ten times in five minutes at most; whoever comes back
+      // to the tab, or to the network, does not wait for that.
+      const wait = Math.min(60000, 500 * 2 ** Math.min(tries, 7)) * (1 + Math.random() / 2);
       timer = setTimeout(open, wait);
     };
   }
@@ -124,8 +126,10 @@ export function follow(address) {
       open();
     }
   });
-  addEventListener("online", () => {
+  const back = () => {
     if (source?.readyState === EventSource.CLOSED) open();
-  });
+  };
+  addEventListener("online", back);
+  addEventListener("focus", back);
   open();
 }
