@@ -14,7 +14,7 @@ $(shell rm -rf $(VENV))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench faults demo real-llm lock clients clis fuzz sbom audit
+.PHONY: help run test lint format bench faults demo real-llm lock clients clis fuzz lighthouse sbom audit
 
 help: ## List these words
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -51,6 +51,10 @@ clients: ## Install the clients that nobody here wrote, for their tests (needs N
 
 clis: ## Install the agent programs in exact versions, for their tests (Node 20, npm, 1.1 GB)
 	scripts/install_clis.sh
+
+lighthouse: $(VENV)/.installed-dev ## Audit the main pages (needs Node 20, npm and Chromium)
+	cd tests/audits && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@exec $(PY) -m tests.audits
 
 fuzz: $(VENV)/.installed-dev ## Send the API thousands of made-up calls
 	@PAPERCLIP_FUZZ_EXAMPLES=200 PAPERCLIP_FUZZ_WORKFLOWS=60 exec $(PY) -m pytest \

@@ -1,0 +1,1 @@
+"""Lighthouse over the main pages: `make lighthouse`."""
