@@ -395,6 +395,7 @@ def cancelled(adapter: Any, brief: Brief, ready: Callable[[Any], bool]) -> list[
     booked: list[Usage] = []
     brief = dataclasses.replace(brief, book_usage=booked.append)
     seen: list[psutil.Process] = []
+    before = set(psutil.Process().children())  # the tests' own database, and what it may start
 
     async def work() -> None:
         heard = asyncio.Event()
@@ -407,7 +408,9 @@ def cancelled(adapter: Any, brief: Brief, ready: Callable[[Any], bool]) -> list[
 
         task = asyncio.create_task(follow())
         await asyncio.wait_for(heard.wait(), 60)
-        seen.extend(psutil.Process().children(recursive=True))
+        for child in set(psutil.Process().children()) - before:
+            seen.extend([child, *child.children(recursive=True)])
+        assert seen
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
