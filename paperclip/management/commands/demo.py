@@ -1,9 +1,7 @@
 """`manage.py demo`: a simulated company with a past, for a first look without any key."""
 
-from contextlib import nullcontext
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 from django.utils import timezone
@@ -11,8 +9,8 @@ from django.utils import timezone
 from companies import tenancy
 from companies.activity import SYSTEM
 from companies.models import Company, Membership, User
-from paperclip import postgres
 from paperclip.demo import stage
+from paperclip.management import database
 
 
 class Command(BaseCommand):
@@ -31,8 +29,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, if_empty: bool, email: str, **options: Any) -> None:
-        embedded = nullcontext() if settings.DATABASE_URL else postgres.available(settings.PG_DIR)
-        with embedded:
+        with database.present():
             said = self._make(if_empty, email)
         if options["verbosity"] > 0:
             self.stdout.write(said)

@@ -1,7 +1,6 @@
 """`manage.py doctor`: what stands, what does not, and what to do about it."""
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import Any
 
 from django.conf import settings
@@ -11,9 +10,10 @@ from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
 from companies import format, secrets
-from paperclip import fingerprints, postgres
+from paperclip import fingerprints
 from paperclip.boot import OLDEST_POSTGRES
 from paperclip.engine import spool
+from paperclip.management import database
 from paperclip.scaling import checklist
 
 Finding = tuple[bool, str]
@@ -29,8 +29,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, scaling: bool, **options: Any) -> None:
-        embedded = nullcontext() if settings.DATABASE_URL else postgres.available(settings.PG_DIR)
-        with embedded:
+        with database.present():
             findings = [finding for check in CHECKS for finding in check()]
             groups = checklist.groups() if scaling else []
         for good, text in findings:

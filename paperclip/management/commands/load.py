@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,9 +17,10 @@ from django.utils.module_loading import import_string
 
 from companies import format, operator_keys
 from companies.models import User
-from paperclip import postgres, running
+from paperclip import running
 from paperclip.load import http, machine, provider, report, scenario
 from paperclip.load.driver import Driver
+from paperclip.management import database
 
 MOST_USERS = 1_000
 MOST_SECONDS = 3_600
@@ -59,8 +60,7 @@ class Command(BaseCommand):
             make = import_string(options["driver"])
         except ImportError as error:
             raise CommandError(f"--driver: {error}.") from None
-        embedded = nullcontext() if settings.DATABASE_URL else postgres.available(settings.PG_DIR)
-        with embedded, _key() as key:
+        with database.present(), _key() as key:
             try:
                 columns = asyncio.run(self._play(make(url=options["url"], key=key), stages))
             except (http.Unexpected, *http.BROKEN) as error:

@@ -1,16 +1,14 @@
 """`manage.py operator_key --email E`: a new personal API key, shown once."""
 
-from contextlib import nullcontext
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from companies import operator_keys
 from companies.errors import Refusal
 from companies.models import User
-from paperclip import postgres
+from paperclip.management import database
 
 
 class Command(BaseCommand):
@@ -22,8 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("--name", default="command line", help="What the key is for.")
 
     def handle(self, *args: Any, email: str, name: str, **options: Any) -> None:
-        embedded = nullcontext() if settings.DATABASE_URL else postgres.available(settings.PG_DIR)
-        with embedded:
+        with database.present():
             user = User.objects.filter(email__iexact=email, is_active=True).first()
             if user is None:
                 raise CommandError(f"There is no active operator {email}.")

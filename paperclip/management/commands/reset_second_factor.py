@@ -1,17 +1,15 @@
 """`manage.py reset_second_factor --email E`: for an operator whose authenticator and recovery codes
 are lost."""
 
-from contextlib import nullcontext
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from companies import second_factor
 from companies.activity import SYSTEM
 from companies.models import User
-from paperclip import postgres
+from paperclip.management import database
 
 
 class Command(BaseCommand):
@@ -22,8 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("--email", required=True, help="The operator's e-mail address.")
 
     def handle(self, *args: Any, email: str, **options: Any) -> None:
-        embedded = nullcontext() if settings.DATABASE_URL else postgres.available(settings.PG_DIR)
-        with embedded:
+        with database.present():
             user = User.objects.filter(email__iexact=email).first()
             if user is None:
                 raise CommandError(f"There is no operator {email}.")

@@ -1,17 +1,16 @@
 """`manage.py rotate_keys`: a new key for all that is sealed, while everything runs."""
 
 import time
-from contextlib import nullcontext
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from companies import format, keyring, rotation
 from companies.errors import Refusal
 from companies.models import SealingKey
-from paperclip import fingerprints, postgres
+from paperclip import fingerprints
+from paperclip.management import database
 
 PASSES, PAUSE_SECONDS = 300, 0.2  # how long rows that others hold are waited for
 
@@ -36,8 +35,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, dry_run: bool, retire: bool, batch: int, **options: Any) -> None:
         if not 1 <= batch <= 10_000:
             raise CommandError("A batch has 1 to 10,000 values.")
-        embedded = nullcontext() if settings.DATABASE_URL else postgres.available(settings.PG_DIR)
-        with embedded:
+        with database.present():
             try:
                 if dry_run:
                     self._tell()

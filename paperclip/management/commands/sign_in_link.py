@@ -1,15 +1,14 @@
 """`manage.py sign_in_link --email E`: a one-time address for somebody who is locked out."""
 
-from contextlib import nullcontext
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from companies import sign_in
 from companies.models import User
-from paperclip import postgres, running
+from paperclip import running
+from paperclip.management import database
 
 
 class Command(BaseCommand):
@@ -20,8 +19,7 @@ class Command(BaseCommand):
         parser.add_argument("--email", required=True, help="The operator's e-mail address.")
 
     def handle(self, *args: Any, email: str, **options: Any) -> None:
-        embedded = nullcontext() if settings.DATABASE_URL else postgres.available(settings.PG_DIR)
-        with embedded:
+        with database.present():
             user = User.objects.filter(email__iexact=email, is_active=True).first()
             if user is None:
                 raise CommandError(f"There is no active operator {email}.")
