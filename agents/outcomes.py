@@ -259,6 +259,8 @@ TABLE: dict[str, Outcome] = {
             "Raise the budget or wait for its next period, then choose “Try again”: a higher"
             " limit alone does not start it. A model whose price nobody knows needs one,"
             " on the page Costs, Prices.",
+            meanwhile="Nothing: it starts by itself when the budget has room. A higher limit makes"
+            " some at once.",
         ),
         _row(
             Code.INTERNAL,

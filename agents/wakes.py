@@ -189,6 +189,27 @@ def wished(*, agent: Agent, run_id: uuid.UUID | None) -> Wake:
     return Wake(run_id=run_id, created=True)
 
 
+_HURRY = """
+UPDATE agents_heartbeatrun SET not_before = %(now)s WHERE id IN (
+    SELECT run.id FROM agents_heartbeatrun run
+    JOIN agents_heartbeatrun refused ON refused.id = run.retry_of_id
+    WHERE run.company_id = %(company_id)s AND run.status = 'queued' AND run.not_before > %(now)s
+      AND refused.status = 'cancelled' AND refused.code = %(code)s
+    FOR NO KEY UPDATE OF run SKIP LOCKED)
+"""
+
+
+def hurry(*, company_id: uuid.UUID, code: str, now: datetime) -> int:
+    """Let the runs start now that wait because `code` kept them from starting; says how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(_HURRY, {"company_id": company_id, "code": code, "now": now})
+        count = cursor.rowcount
+    if count:
+        live.publish(company_id, "issues")
+        live.wake()
+    return count
+
+
 def _values(
     agent: Agent,
     issue: Wakeable | None,

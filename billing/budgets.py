@@ -15,6 +15,8 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
+from agents import wakes
+from agents.adapters.base import Code
 from agents.models import Agent
 from billing import holds, incidents, ledger, reservations, totals
 from billing.grants import BudgetExhausted, FirstRunUnderWay, check_call
@@ -109,6 +111,7 @@ def set_limit(
             now=now,
         )
         holds.review(company_id=company.id, scope=scope, scope_id=scope_id, now=now)
+        wakes.hurry(company_id=company.id, code=Code.BUDGET, now=now)
         live.publish(company.id, "costs")
     return budget
 
@@ -158,6 +161,7 @@ def remove_limit(*, budget: Budget, actor: activity.Actor, now: datetime | None 
         holds.review(
             company_id=budget.company_id, scope=budget.scope, scope_id=budget.scope_id, now=now
         )
+        wakes.hurry(company_id=budget.company_id, code=Code.BUDGET, now=now)
         live.publish(budget.company_id, "costs")
 
 
@@ -295,6 +299,7 @@ def turn(*, now: datetime | None = None) -> int:
             budget = Budget.objects.select_for_update(no_key=True).filter(id=budget_id).first()
             if budget is not None:
                 _carry_limit(budget, now)
+                wakes.hurry(company_id=budget.company_id, code=Code.BUDGET, now=now)
     reservations.sweep(now=now)
     reservations.forget(now=now)
     ledger.forget_keys(now=now)

@@ -22,8 +22,10 @@ from billing.unseen import Entry
 from companies.errors import Refusal
 from companies.format import money
 
-# A refused issue stands blocked, and nothing but a person starts it again.
+# An issue whose run was refused a call stands blocked, and nothing but a person starts it again; a
+# run that was refused as a whole waits for room.
 AGAIN = "choose “Try again”: a higher limit alone does not start it."
+BY_ITSELF = "it starts by itself then."
 
 
 class BudgetExhausted(Refusal):
@@ -33,7 +35,13 @@ class BudgetExhausted(Refusal):
     again_in = timedelta(hours=1)  # when a run that could not start for it tries once more
 
 
-class FirstRunUnderWay(BudgetExhausted):
+class RoomTaken(BudgetExhausted):
+    """Only what is kept aside for others is in the way, and some of that comes back."""
+
+    again_in = timedelta(minutes=5)
+
+
+class FirstRunUnderWay(RoomTaken):
     """Nobody knows what a run like this costs, and another one of that kind is being tried."""
 
     again_in = timedelta(minutes=1)
@@ -78,7 +86,7 @@ def check_call(
         )
     if run_id is None or amount == 0:
         if run_limit == 0 or (facts.is_limited and not _has_room(whose, amount, now)):
-            _refuse(whose, amount, now)
+            _refuse(whose, amount, now, kind)
         return
     for attempt in range(2):
         if reservations.grant(
@@ -95,7 +103,7 @@ def check_call(
         # What runs that are over have kept may be all that is missing.
         if attempt == 0 and reservations.sweep(now=now, company_id=whose.company_id) == 0:
             break
-    _refuse(whose, amount, now)
+    _refuse(whose, amount, now, kind)
 
 
 def _let_first_in(agent: Agent, whose: Whose, run_id: uuid.UUID, now: datetime) -> bool:
@@ -108,7 +116,7 @@ def _let_first_in(agent: Agent, whose: Whose, run_id: uuid.UUID, now: datetime) 
     ):
         entry = unseen.let_first_in(whose=whose, run_id=run_id, now=now)
     if entry is Entry.FULL:
-        _refuse(whose, 1, now)
+        _refuse(whose, 1, now, Reservation.Kind.RUN)
     if entry is Entry.BUSY:
         raise FirstRunUnderWay(
             "budget_exhausted",
@@ -230,14 +238,16 @@ def _has_room(whose: Whose, amount: int, now: datetime) -> bool:
     return all(each.fits(amount) for each in totals.standing(whose.scopes(), now))
 
 
-def _refuse(whose: Whose, amount: int, now: datetime) -> NoReturn:
+def _refuse(whose: Whose, amount: int, now: datetime, kind: str) -> NoReturn:
     """Say which limit it was: the narrowest one without room, else that of one run."""
+    waits = kind == Reservation.Kind.RUN
+    what, then = ("run", BY_ITSELF) if waits else ("call", f"then {AGAIN}")
     tight = next((e for e in totals.standing(whose.scopes(), now) if not e.fits(amount)), None)
     if tight is None:
         raise BudgetExhausted(
             "budget_exhausted",
             f"This run may not cost more: its next call may cost {money(amount)}, and less than"
-            f" that is left of the limit of a run. Raise that limit, then {AGAIN}",
+            f" that is left of the limit of a run. Raise that limit, {then}",
             details={"reason": "limit_reached", "window": "run", "neededMicros": amount},
         )
     period = holds.PERIODS[tight.window]
@@ -246,14 +256,16 @@ def _refuse(whose: Whose, amount: int, now: datetime) -> NoReturn:
     else:
         left = tight.limit_micros - tight.spent_micros - tight.reserved_micros
         message = (
-            f"The next call may cost more than the {tight.scope}'s {period} budget has left: at"
+            f"The next {what} may cost more than the {tight.scope}'s {period} budget has left: at"
             f" worst {money(amount)}, and {money(max(left, 0))} of {money(tight.limit_micros)} is"
             f" left, with {money(tight.reserved_micros)} kept aside for other calls."
         )
     wait = "" if tight.window == Window.LIFETIME else " or wait for the next period"
-    raise BudgetExhausted(
+    limit = tight.limit_micros
+    only_taken = not tight.is_reached and limit is not None and tight.spent_micros + amount <= limit
+    raise (RoomTaken if only_taken else BudgetExhausted)(
         "budget_exhausted",
-        f"{message} Raise it{wait}, then {AGAIN}",
+        f"{message} Raise it{wait}{':' if waits else ','} {then}",
         details={"reason": "limit_reached", "neededMicros": amount} | _facts(tight),
     )
 

@@ -70,6 +70,7 @@ class Live:
     not_before: datetime
     attempt: int
     created_at: datetime
+    refused: str  # the code of the run before it, which could not start; else empty
 
 
 _AGENTS = """
@@ -96,8 +97,9 @@ WHERE issue_id = ANY(%s) AND status = 'pending' ORDER BY created_at, id
 # Each arm names one status: so each finds its own small index.
 _LIVE = """
 SELECT r.id, r.agent_id, r.issue_id, coalesce(i.identifier, ''), r.status, r.not_before, r.attempt,
-       r.created_at
+       r.created_at, coalesce(refused.code, '')
 FROM agents_heartbeatrun r LEFT JOIN issues_issue i ON i.id = r.issue_id
+LEFT JOIN agents_heartbeatrun refused ON refused.id = r.retry_of_id AND refused.status = 'cancelled'
 WHERE r.company_id = %(company)s AND (
     r.status = 'queued' AND r.issue_id = ANY(%(issues)s)
     OR r.status = 'running' AND (r.issue_id = ANY(%(issues)s) OR r.agent_id = ANY(%(agents)s)))

@@ -162,6 +162,9 @@ def _queue(
         if stuck:
             return []
         return [Chip("no_run", "No run is planned", "wake", ref=agent.id)]
+    if run.not_before > now and run.refused == Code.BUDGET:
+        text = "The budget has no room for it; looked at again"
+        return [Chip("budget_room", text, "raise_budget", run.not_before, run.id)]
     if run.not_before > now:
         code, text = ("retry_at", "Tries again") if run.attempt > 1 else ("not_before", "Starts")
         return [Chip(code, text, at=run.not_before, ref=run.id)]

@@ -15,6 +15,7 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_POST
 
 from agents import attempts, directory, outcomes, output, runs, transcript
+from agents.adapters.base import Code
 from agents.models import HeartbeatRun, RunEvent
 from companies.errors import Conflict
 from companies.views.door import PageRequest, back, page
@@ -39,7 +40,7 @@ def run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
         "raw": request.GET.get("view") == "raw",
         "fallback": _fallback(found),
     }
-    if found.status in FAILED:
+    if found.status in FAILED or found.code == Code.BUDGET:
         context |= _failure(found)
     if context["raw"]:
         context["events"] = _within(found, 0, WINDOW, WINDOW_BYTES)

@@ -20,6 +20,7 @@ LOOKS: dict[str, tuple[str, str]] = {
     "waiting_for_you": ("message-circle-question-mark", "warn"),
     "in_review": ("eye", "warn"),
     "budget_hold": ("wallet", "warn"),
+    "budget_room": ("wallet", "warn"),
     "agent_paused": ("pause", "warn"),
     "agent_pending": ("hand", "warn"),
     "company_paused": ("pause", "warn"),
@@ -31,7 +32,7 @@ LOOKS: dict[str, tuple[str, str]] = {
     "retry_at": ("rotate-cw", ""),
     "not_before": ("calendar-clock", ""),
 }
-TIMED = frozenset({"retry_at", "not_before"})
+TIMED = frozenset({"retry_at", "not_before", "budget_room"})
 
 _PICK = '<input type="checkbox" class="pick" form="bulk" name="issue" value="{}" aria-label="Select {}">'  # noqa: E501
 # One dialog moves every card: the button says which.

@@ -114,8 +114,7 @@ def test_a_total_without_a_next_period_is_not_waited_for(acme: Company, ada: Age
     with pytest.raises(budgets.BudgetExhausted) as refused:
         budgets.check_call(agent=ada, now=NOVEMBER)
     assert refused.value.message == (
-        "The agent's total budget is used up. Raise it, then choose “Try again”: a higher limit"
-        " alone does not start it."
+        "The agent's total budget is used up. Raise it: it starts by itself then."
     )
 
 

@@ -11,6 +11,7 @@ from django.db import OperationalError
 from agents.models import Agent, HeartbeatRun
 from billing import budgets, ledger, prices, reservations
 from billing.budgets import BudgetExhausted
+from billing.grants import RoomTaken
 from billing.models import Budget, CostEvent, Reservation, Scope, Spend, Window
 from companies import activity
 from companies.models import Activity, Company
@@ -482,7 +483,7 @@ def test_a_limit_for_a_hundred_lets_exactly_a_hundred_pass(acme: Company) -> Non
     results = at_once([lambda r=run: ask(r, 10) for run in runs], workers=10)
     granted = [result for result in results if result is None]
     assert len(granted) == 100
-    assert {type(result) for result in results if result is not None} == {BudgetExhausted}
+    assert {type(result) for result in results if result is not None} == {RoomTaken}
     assert month(acme).reserved_micros == 1_000
 
 

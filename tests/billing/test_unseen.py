@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,12 @@ import pytest
 from agents.models import Agent, HeartbeatRun
 from billing import budgets, unseen
 from billing.budgets import BudgetExhausted, FirstRunUnderWay
+from billing.grants import RoomTaken
 from billing.models import Reservation, Scope, Spend, Window
+from companies.activity import SYSTEM
 from companies.models import Company
+from issues import why
+from issues.models import Issue
 from tests import factories
 from tests.billing.receipts import at_once, book
 from tests.billing.test_reservations import DECEMBER, LAST_SECOND, NOVEMBER, end, limit, receipt
@@ -40,6 +44,14 @@ def kept(run: HeartbeatRun) -> int:
 def total(scope: Any) -> tuple[int, int]:
     found = Spend.objects.get(scope_id=scope.id, window=Window.MONTH, period_start="2026-11-01")
     return found.spent_micros, found.reserved_micros
+
+
+def waiting(agent: Agent, issue: Issue, now: datetime, code: str = "budget_exhausted") -> Any:
+    """The run that follows one which could not start."""
+    refused = factories.run(agent, issue, status="cancelled", code=code)
+    return factories.run(
+        agent, issue, retry_of=refused, not_before=now + timedelta(hours=1), reason="retry"
+    )
 
 
 # --- before anybody knows --------------------------------------------------------------------
@@ -292,3 +304,57 @@ def test_programs_at_once_pass_a_limit_by_no_more_than_their_last_reports(
     assert reserved == 0
     assert spent <= 5 * DOLLAR
     assert spent >= 3 * DOLLAR, "the wall stood far too early"
+
+
+# --- who waits for room ----------------------------------------------------------------------
+
+
+def test_who_waits_for_what_others_keep_looks_again_soon(acme: Company, cli: Agent) -> None:
+    before = start(cli)
+    receipt(before, 1, 60)
+    end(before, "succeeded")
+    limit(acme, acme, 160)
+    first = start(cli)
+    with pytest.raises(RoomTaken, match="The next run may cost more") as soon:
+        start(cli)
+    assert "it starts by itself then" in soon.value.message
+    receipt(first, 2, 60)
+    end(first, "succeeded")
+    with pytest.raises(BudgetExhausted) as late:  # now it is spent, and does not come back
+        start(cli)
+    assert soon.value.again_in < late.value.again_in == BudgetExhausted.again_in
+
+
+def test_an_issue_says_that_it_waits_for_room_in_the_budget(
+    acme: Company, cli: Agent, now: datetime
+) -> None:
+    issue = factories.issue(acme, status="todo", assignee=cli)
+    run = waiting(cli, issue, now)
+    (chip,) = why.not_running(issue, now=now)
+    assert (chip.code, chip.action, chip.at) == ("budget_room", "raise_budget", run.not_before)
+    run.retry_of.status = "failed"
+    run.retry_of.save()
+    (chip,) = why.not_running(issue, now=now)
+    assert chip.code == "not_before"
+
+
+@pytest.mark.parametrize("how", ["raised", "removed", "turned"])
+def test_room_in_a_budget_starts_who_waits_for_it(
+    how: str, acme: Company, globex: Company, cli: Agent, now: datetime
+) -> None:
+    mine = waiting(cli, factories.issue(acme, assignee=cli), now)
+    quota = waiting(cli, factories.issue(acme, assignee=cli), now, code="quota_exhausted")
+    other = factories.agent(globex, "Cli", adapter_type="process")
+    theirs = waiting(other, factories.issue(globex, assignee=other), now)
+    budget = limit(acme, acme, 100, now=now)
+    HeartbeatRun.objects.filter(id=mine.id).update(not_before=mine.not_before)
+    if how == "raised":
+        limit(acme, acme, 200, now=now)
+    elif how == "removed":
+        budgets.remove_limit(budget=budget, actor=SYSTEM, now=now)
+    else:
+        Spend.objects.filter(scope_id=acme.id).delete()
+        budgets.turn(now=now)
+    for run, starts in ((mine, True), (quota, False), (theirs, False)):
+        run.refresh_from_db()
+        assert (run.not_before == now) == starts
