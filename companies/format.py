@@ -77,6 +77,11 @@ def money(micros: int | None, *, digits: int | None = None) -> str:
     return text
 
 
+def price(micros: int) -> str:
+    """Dollars of integer micro-dollars, to the last digit: what somebody has set is not rounded."""
+    return money(micros, digits=6)
+
+
 def count(number: int, noun: str) -> str:
     """How many, of what: "1 run", "1,200 runs"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

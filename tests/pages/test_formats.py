@@ -33,6 +33,14 @@ def test_money_keeps_the_digits_that_matter(micros: int | None, text: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("micros", "text"),
+    [(1_234_567, "$1.234567"), (3_000_000, "$3.00"), (123_450, "$0.12345"), (0, "$0.00")],
+)
+def test_a_price_that_somebody_set_is_shown_to_the_last_digit(micros: int, text: str) -> None:
+    assert format.price(micros) == text
+
+
+@pytest.mark.parametrize(
     ("number", "text"), [(0, "0 runs"), (1, "1 run"), (2, "2 runs"), (1_200, "1,200 runs")]
 )
 def test_one_is_not_many(number: int, text: str) -> None:
