@@ -182,7 +182,7 @@ def test_the_org_chart_can_be_read(page: Page, base: str, view: str) -> None:
         expect(page.locator(".tree").get_by_role("link", name="Eberhard")).to_be_visible()
         return
     names = page.locator(".org .name").all()
-    assert len(names) == 19
+    assert len(names) == 20
     heights = [box["height"] for box in (name.bounding_box() for name in names) if box]
     assert min(heights) >= 12, "as large as it is drawn"
     frame = page.locator(".org-box").bounding_box()
