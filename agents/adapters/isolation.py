@@ -20,6 +20,8 @@ from agents.adapters.program import DEFAULT_PATH, ProgramConfig
 
 KEEPER = "bwrap"
 CHECK_SECONDS = 20.0
+# What steers the machine.
+STEERING = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")
 # A read-only folder does not keep anybody from a socket in it: Docker's, the bus, PostgreSQL's.
 MASKED = ("/tmp", "/run")  # noqa: S108 (a name inside the walls)
 # What programs need of them all the same: name resolution, and the programs of NixOS.
@@ -65,6 +67,10 @@ class Walls:
         line = [f"--unshare-{name}" for name in names]
         line += ["--die-with-parent", "--cap-drop", "ALL"]
         line += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        # What the machine is steered by: root inside is root to these files, and bubblewrap leaves
+        # them open where their folder looks read-only.
+        for path in STEERING:
+            line += ["--ro-bind-try", path, path]
         hidden = [path for path in _hidden if os.path.isdir(path)]
         laid: list[tuple[str, int, tuple[str, ...]]]
         laid = [(path, 0, ("--tmpfs", path)) for path in (*MASKED, *hidden)]

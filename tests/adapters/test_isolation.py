@@ -191,6 +191,28 @@ def test_it_has_a_tmp_and_a_proc_of_its_own(make: Callable[..., Brief], tmp_path
 
 
 @real
+def test_it_does_not_steer_the_machine(make: Callable[..., Brief]) -> None:
+    """Root inside is root to these files; opening them is enough to tell, nothing is written."""
+    code = """
+        import json, os
+        found = {}
+        for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness",
+                     "/proc/sysrq-trigger"):
+            try:
+                os.close(os.open(path, os.O_WRONLY))
+                found[path] = "open"
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                found[path] = error.errno
+        print(json.dumps(found))
+    """
+    found = told(make(code))
+    assert "/proc/sys/kernel/core_pattern" in found
+    assert set(found.values()) <= {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+@real
 @pytest.mark.parametrize("open_", [True, False])
 def test_the_network_is_there_or_it_is_not(make: Callable[..., Brief], open_: bool) -> None:
     code = """
