@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,11 @@ from typing import Any
 import orjson
 from django.db import connection
 
+from agents.adapters.lenient import storable as clean
 from agents.models import HeartbeatRun, RunEvent
 
 PIECE_CHARS = 32_768  # the longest text of one row
 PAGE = 500  # rows of one read, at most
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _MAX_DEPTH = 20
 
 
@@ -36,11 +35,6 @@ class Row:
     text: str
     data: str | None  # JSON
     at: datetime
-
-
-def clean(text: str) -> str:
-    """`text` as PostgreSQL can keep it: NUL and lone surrogates become U+FFFD."""
-    return _UNSTORABLE.sub("�", text) if _UNSTORABLE.search(text) else text
 
 
 def clean_data(value: Any, depth: int = 0) -> Any:

@@ -103,7 +103,8 @@ def confirm(*, user: User, code: str, now: datetime) -> list[str]:
     factor = SecondFactor.objects.select_for_update().filter(user_id=user.pk).first()
     if factor is None or factor.confirmed_at or enrolment(user=user, now=now) is None:
         raise Conflict("no_enrolment", "This set-up is over; begin again.")
-    if not _take_step(factor, _plain(code), now):
+    word = _plain(code)
+    if not (_is_of_app(word) and _take_step(factor, word, now)):
         raise Invalid("wrong_code", "This is not the code of this moment.", field="code")
     factor.confirmed_at = now
     factor.save(update_fields=["confirmed_at"])

@@ -63,6 +63,8 @@ def put(*, company: Company, name: str, value: str, actor: activity.Actor, now: 
     """Store a new secret or a new version of it. Raises Invalid for a bad name or value."""
     if not value or len(value.encode(errors="replace")) > MAX_BYTES or "\x00" in value:
         raise Invalid("secret_value", "A secret has 1 to 16,384 bytes and no NUL.", field="value")
+    if "\x00" in name:
+        raise Invalid("secret_name", "A name has no NUL.", field="name")
     # A row that is not there yet cannot be locked: who stores takes turns by company.
     Company.objects.select_for_update(no_key=True).get(id=company.id)
     secret = Secret.objects.select_for_update().filter(company=company, name=name).first()
@@ -92,6 +94,8 @@ def put(*, company: Company, name: str, value: str, actor: activity.Actor, now: 
 @transaction.atomic
 def delete(*, company: Company, name: str, actor: activity.Actor, now: datetime) -> None:
     """Forget a secret. Raises NotFound."""
+    if "\x00" in name:
+        raise NotFound("There is no such secret.")
     secret = Secret.objects.select_for_update().filter(company=company, name=name).first()
     if secret is None:
         raise NotFound("There is no such secret.")

@@ -14,9 +14,9 @@ from typing import Any
 from django.core.exceptions import DisallowedHost, RequestDataTooBig, SuspiciousOperation
 from django.db import DataError, Error, IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
+from django.template.loader import render_to_string
 from django.urls import URLPattern, URLResolver, path, re_path
 from django.views.decorators.csrf import csrf_exempt
-from django.views.defaults import bad_request
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
@@ -260,9 +260,12 @@ def not_an_event_stream(request: HttpRequest) -> HttpResponse:
 
 
 def refused_early(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Django's own 400, as JSON for the API."""
+    """Django's own 400, as JSON for the API.
+
+    The page is not Django's view of it, which looks for a token in the form that cannot be read.
+    """
     if not request.path_info.startswith("/api"):
-        return bad_request(request, exception)
+        return HttpResponse(render_to_string("400.html"), status=400)
     if isinstance(exception, DisallowedHost):
         return wire.refusal(400, "invalid_host", "This server is not called by that name.")
     return wire.refusal(400, "invalid", "The request cannot be read.")

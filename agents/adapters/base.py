@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Literal, Protocol
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+from agents.adapters import lenient
+
 
 class Code(StrEnum):
     """Why a run did not succeed. `agents/outcomes.py` says what each means and what to do."""
@@ -155,6 +157,11 @@ class Usage:
     reasoning_tokens: int = 0
     cost_micros: int | None = None
     source: Literal["reported", "estimated", "none"] = "reported"
+
+    def __post_init__(self) -> None:
+        # Names come from servers and programs: what no database takes would lose the cost.
+        for name in ("provider", "model"):
+            object.__setattr__(self, name, lenient.storable(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,19 @@
-"""JSON as other people's programs write it."""
+"""JSON and text as other people's programs write them."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import orjson
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def storable(text: str) -> str:
+    """`text` as PostgreSQL can keep it: NUL and lone surrogates become U+FFFD."""
+    return _UNSTORABLE.sub("\ufffd", text) if _UNSTORABLE.search(text) else text
 
 
 def loads(text: str | bytes) -> Any:

@@ -306,9 +306,13 @@ class Execution:
             raise AdapterError(
                 Code.BAD_RESULT, f"The result file cannot be read: {error.strerror}", acted=True
             ) from error
-        with os.fdopen(descriptor, "rb") as file:
-            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            content = file.read(results.MAX_RESULT_BYTES + 1) if regular else b""
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        if regular:
+            with os.fdopen(descriptor, "rb") as file:
+                content = file.read(results.MAX_RESULT_BYTES + 1)
+        else:
+            os.close(descriptor)  # a folder cannot even be made a file of
+            content = b""
         if not regular or len(content) > results.MAX_RESULT_BYTES:
             raise AdapterError(
                 Code.BAD_RESULT, "The result file is too large or no file.", acted=True

@@ -84,7 +84,10 @@ class Outcome:
 
 
 def recognise(text: str | bytes, *, also: frozenset[str] = frozenset()) -> Mapping[str, Any] | None:
-    """The object in `text` when a key of the protocol, or of `also`, shows it to be one."""
+    """The object in `text` when a key of the protocol, or of `also`, shows it to be one.
+
+    Lines of a log have an `error`, too: that alone makes a result of what has nothing else.
+    """
     text = text.strip()
     opening: Any = text[:1]
     if opening not in ("{", b"{"):
@@ -93,9 +96,10 @@ def recognise(text: str | bytes, *, also: frozenset[str] = frozenset()) -> Mappi
         parsed = lenient.loads(text)
     except ValueError:
         return None
-    if isinstance(parsed, dict) and (RECOGNISED | also) & parsed.keys():
-        return parsed
-    return None
+    if not isinstance(parsed, dict):
+        return None
+    is_result = bool((RECOGNISED | also) & parsed.keys()) or parsed.keys() == {"error"}
+    return parsed if is_result else None
 
 
 def read(raw: Mapping[str, Any], *, provider: str) -> Outcome:

@@ -166,6 +166,31 @@ def test_a_result_file_that_is_a_link_is_not_followed(make: Callable[..., Brief]
     assert played.error.code is Code.BAD_RESULT
 
 
+def test_a_folder_in_place_of_the_result_file_keeps_no_descriptor(
+    make: Callable[..., Brief],
+) -> None:
+    code = 'import os; os.mkdir(os.environ["PAPERCLIP_RESULT_FILE"])'
+    first = play(PROCESS, make(code))
+    assert first.error is not None
+    assert first.error.code is Code.BAD_RESULT
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        play(PROCESS, make(code))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("line", ['{"error": "boom"}', '{"error": {"message": "boom"}}'])
+def test_a_failure_may_be_all_that_is_reported(line: str, make: Callable[..., Brief]) -> None:
+    played = play(PROCESS, make(f"print({line!r})"))
+    assert played.error is not None
+    assert (played.error.code, played.error.message) == (Code.REPORTED, "boom")
+
+
+def test_a_line_of_a_log_that_speaks_of_an_error_is_no_result(make: Callable[..., Brief]) -> None:
+    played = play(PROCESS, make("""print('{"level": "warn", "error": "went on without"}')"""))
+    assert played.error is None
+
+
 def test_exit_code_zero_is_needed_but_what_was_spent_is_booked(
     make: Callable[..., Brief],
 ) -> None:

@@ -37,6 +37,12 @@ def test_the_providers_own_cost_comes_first(ada: Agent) -> None:
     )
 
 
+def test_a_name_that_no_database_takes_does_not_lose_the_cost(ada: Agent) -> None:
+    booked = book(ada, "k", 1_000, usage_model="\x00m\ud800")
+    event = CostEvent.objects.get(id=booked.event_id)
+    assert (event.cost_micros, event.model) == (1_000, "\ufffdm\ufffd")
+
+
 def test_without_it_the_price_list_decides_and_is_named(ada: Agent) -> None:
     booked = book(
         ada,

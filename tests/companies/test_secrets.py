@@ -72,3 +72,11 @@ def test_a_bad_value_is_refused(acme: Company, now: datetime, value: str) -> Non
 def test_a_bad_name_is_refused(acme: Company, now: datetime, name: str) -> None:
     with pytest.raises(Invalid):
         secrets.put(company=acme, name=name, value=VALUE, actor=SYSTEM, now=now)
+
+
+def test_a_name_that_no_database_takes_is_refused(acme: Company, now: datetime) -> None:
+    with pytest.raises(Invalid) as refused:
+        secrets.put(company=acme, name="KEY\x00", value=VALUE, actor=SYSTEM, now=now)
+    assert refused.value.field == "name"
+    with pytest.raises(NotFound):
+        secrets.delete(company=acme, name="KEY\x00", actor=SYSTEM, now=now)

@@ -85,3 +85,14 @@ def test_a_link_is_made_with_no_host_that_a_header_names(olgas: Client) -> None:
     assert "/sign-in/" in page
     assert "evil.example" not in page
     assert olgas.get("/c/ACM/", headers={"Host": "evil.example"}).status_code == 400
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "idna"])
+def test_a_form_in_another_alphabet_is_a_400(acme: Company, charset: str) -> None:
+    """Django's own page of that error reads the form again, to look for its token."""
+    client = Client(enforce_csrf_checks=True)
+    client.get("/sign-in")
+    kind = f"application/x-www-form-urlencoded; charset={charset}"
+    answer = client.post("/sign-in", data=b"a=1", content_type=kind)
+    assert answer.status_code == 400
+    assert b"cannot be read" in answer.content

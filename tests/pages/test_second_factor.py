@@ -96,9 +96,12 @@ def test_a_borrowed_session_sets_nothing_up_without_the_password(olgas: Client) 
     assert not SecondFactor.objects.exists()
 
 
-def test_a_wrong_first_code_turns_nothing_on(olgas: Client, olga: User, now: datetime) -> None:
+@pytest.mark.parametrize("word", ["000", "１２３４５６", "٠١٢٣٤٥", "é", "a\x00b", ""])
+def test_a_wrong_first_code_turns_nothing_on(
+    olgas: Client, olga: User, now: datetime, word: str
+) -> None:
     second_factor.begin(user=olga, now=now)
-    answer = olgas.post("/second-factor", {"wish": "confirm", "code": "000"})
+    answer = olgas.post("/second-factor", {"wish": "confirm", "code": word})
     assert answer.status_code == 422
     assert "not the code of this moment" in answer.content.decode()
     assert second_factor.of(olga) is None
