@@ -28,7 +28,7 @@ from companies import activity, live
 from companies.errors import NotFound, Refusal
 from companies.ids import new_id
 
-MAX_TOKENS = 10**12  # of one call, and of each kind
+MAX_TOKENS = base.MAX_TOKENS
 MAX_MICROS = 10**12  # a million dollars for one call is a fault, not a cost
 LATEST = timedelta(minutes=5)  # how far a reporter's clock may run ahead
 DEADLOCKS = 4  # how often one receipt may be chosen

@@ -135,6 +135,9 @@ class Step:
     duration_ms: int | None = None
 
 
+MAX_TOKENS = 10**12  # of one call, and of each kind
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What one model call used, normalised (see docs/adapters.md, "Usage").

@@ -37,6 +37,8 @@ HINT = (
     "Install bubblewrap; in a container, allow user namespaces; or choose no isolation"
     " (docs/adapters.md, Isolation)."
 )
+SYSTEM = ("/proc/", "/dev/", "/sys/")
+PLACES = ("runs", "agents", "worktrees")  # of the data folder
 REPOSITORY_RULES = ("config", "hooks")
 
 _hidden: tuple[str, ...] = ()
@@ -107,12 +109,24 @@ def of(config: ProgramConfig, *, writable: Sequence[str], repository: str = "") 
     given = [*writable, *([repository] if repository else [])]
     folders = tuple(dict.fromkeys(os.path.realpath(path) for path in given))
     for path in folders:
-        if path in ("/", "/proc", "/dev", *_hidden):
+        if not _may_be_written(path):
             raise AdapterError(
                 Code.CONFIG_INVALID, f"An isolated agent cannot have {path} to write in."
             )
     rules = [os.path.join(repository, name) for name in REPOSITORY_RULES] if repository else []
     return Walls(keeper, config.isolation_network, folders, tuple(rules))
+
+
+def _may_be_written(path: str) -> bool:
+    """Of the data folder only what lies below the places of runs and agents, never those places
+    themselves: there lie everybody's."""
+    if path == "/" or f"{path}/".startswith(SYSTEM):
+        return False
+    for folder in _hidden:
+        if f"{path}/".startswith(f"{folder}/"):
+            place, _, own = path[len(folder) + 1 :].partition("/")
+            return place in PLACES and bool(own)
+    return True
 
 
 async def check(walls: Walls, executable: str, *, env: Mapping[str, str], cwd: str) -> None:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
 
 from agents.adapters import lenient
-from agents.adapters.base import AdapterError, Code, Config, Done, Usage
+from agents.adapters.base import MAX_TOKENS, AdapterError, Code, Config, Done, Usage
 
 RECOGNISED = frozenset(
     {"summary", "status", "usage", "cost", "costUsd", "session", "sessionId", "result"}
@@ -26,7 +26,7 @@ RECOGNISED = frozenset(
 MAX_RESULT_BYTES = 1024**2
 MAX_ERROR_CHARS = 2_000
 
-Tokens = Annotated[int, Field(ge=0, lt=2**53)]
+Tokens = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 
 
 def _dollars(value: Any) -> Any:

@@ -360,14 +360,18 @@ def test_a_program_that_lies_in_what_is_hidden_is_told(
 
 
 @real
-@pytest.mark.parametrize("cwd", ["/", "/proc", "{data}"])
+@pytest.mark.parametrize(
+    "cwd", ["/", "/proc", "/proc/self", "/sys", "{data}", "{data}/runs", "{data}/pg", "{data}/pg/x"]
+)
 def test_what_would_open_the_walls_is_no_folder_to_work_in(
     cwd: str, make: Callable[..., Brief], data: Path
 ) -> None:
+    (data / "pg" / "x").mkdir(parents=True)
     played = play(PROCESS, make("", cwd=cwd.format(data=data)))
 
     assert played.error is not None
     assert played.error.code is Code.CONFIG_INVALID
+    assert "to write in" in played.error.message
 
 
 @real

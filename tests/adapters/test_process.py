@@ -150,7 +150,13 @@ def test_without_a_result_the_output_is_the_summary(make: Callable[..., Brief]) 
 
 @pytest.mark.parametrize(
     "report",
-    [{"status": "finished"}, {"cost": -1}, {"cost": "much"}, {"usage": {"inputTokens": -5}}],
+    [
+        {"status": "finished"},
+        {"cost": -1},
+        {"cost": "much"},
+        {"usage": {"inputTokens": -5}},
+        {"usage": {"inputTokens": 10**12 + 1}, "cost": 1},
+    ],
 )
 def test_a_result_that_breaks_the_protocol(report: dict, make: Callable[..., Brief]) -> None:
     played = play(PROCESS, make(f"print({json.dumps(report)!r})"))
