@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -182,7 +183,8 @@ def test_the_page_asks_the_same_however_much_there_is(
         assert client.get("/scaling").status_code == 200
 
 
-def test_the_doctor_tells_the_same(acme: Company) -> None:
+def test_the_doctor_tells_the_same(acme: Company, settings: Any) -> None:
+    settings.DATABASE_URL = "given"  # the database of the tests
     out = StringIO()
     with pytest.raises(CommandError, match="checks failed"):
         call_command("doctor", scaling=True, stdout=out)  # no shift works here
