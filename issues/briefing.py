@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from agents import adapters
-from agents.adapters.base import Message, Task
+from agents.adapters.base import Code, Message, Task
 from agents.models import Agent, HeartbeatRun
 from agents.wakes import ORIGINAL_REASON
 from companies import rows
@@ -356,7 +356,9 @@ def _session(run: HeartbeatRun) -> dict[str, Any]:
     if run.session or run.issue_id is None:
         return dict(run.session)
     S = HeartbeatRun.Status
-    came_to_none = Q(status__in=[S.SUCCEEDED, S.FAILED]) | Q(started_at=None)
+    stopped = Q(code__in=["", Code.CANCELLED])  # else it was refused and waits: nothing had begun
+    refused = Q(status=S.CANCELLED) & ~stopped
+    came_to_none = Q(status__in=[S.SUCCEEDED, S.FAILED]) | Q(started_at=None) | refused
     last = (
         HeartbeatRun.objects.filter(issue_id=run.issue_id, agent_id=run.agent_id)
         .exclude(pk=run.pk)

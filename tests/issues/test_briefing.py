@@ -176,6 +176,19 @@ def test_a_run_that_came_to_no_session_leaves_the_one_before(issue: Issue, ada: 
     assert brief.session == {"id": "s-1"}
 
 
+@pytest.mark.parametrize("code", ["budget_exhausted", "rate_limited", "issue_closed"])
+def test_a_run_that_could_not_begin_leaves_the_session_before(
+    issue: Issue, ada: Agent, code: str
+) -> None:
+    """It was claimed and then refused, and waits for room or for its provider."""
+    factories.run(ada, issue, status="succeeded", session={"id": "s-1"})
+    factories.run(ada, issue, status="cancelled", code=code)
+
+    brief = briefing.write(run_id=factories.running(ada, issue).id, epoch=1)
+
+    assert brief.session == {"id": "s-1"}
+
+
 def test_who_was_stopped_before_it_named_its_session_may_have_the_one_before(
     issue: Issue, ada: Agent
 ) -> None:
