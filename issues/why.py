@@ -164,7 +164,7 @@ def _queue(
         return [Chip("no_run", "No run is planned", "wake", ref=agent.id)]
     if run.not_before > now and run.refused == Code.BUDGET:
         text = "The budget has no room for it; looked at again"
-        return [Chip("budget_room", text, "raise_budget", run.not_before, run.id)]
+        return [Chip("budget_room", text, "raise_budget", run.not_before, agent.id)]
     if run.not_before > now:
         code, text = ("retry_at", "Tries again") if run.attempt > 1 else ("not_before", "Starts")
         return [Chip(code, text, at=run.not_before, ref=run.id)]

@@ -25,6 +25,7 @@ from companies.models import User
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 WAITING = "second_factor"  # the session's word for who has shown the first factor
 WAIT_SECONDS = 600
+TEMPLATE = "companies/second_factor.html"
 WRONG = "This code does not fit, or was used already."
 
 
@@ -114,9 +115,6 @@ def page(request: Any) -> HttpResponse:
     except Refusal as refusal:
         return _show(request, user, now, problem=wish, said=refusal.message)
     return redirect("/second-factor")
-
-
-TEMPLATE = "companies/second_factor.html"
 
 
 def _prove(request: HttpRequest, user: User, now: datetime) -> None:

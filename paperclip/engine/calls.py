@@ -86,8 +86,8 @@ def book(facts: Briefing, usage: Usage, dearest: int | None = None) -> ledger.Bo
         billing_code=facts.billing_code,
         usage=usage,
         key=ledger.run_key(facts.run_id, usage.call),
-        follows_work=dearest
-        is not None,  # a chat model has one issue in hand, and its project's room
+        # A chat model has one issue in hand, and its project's room.
+        follows_work=dearest is not None,
         now=clock.now(),
     )
     if dearest is None or booked.exhausted or not booked.cost_micros:
